@@ -5,13 +5,28 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import ClassVar, Final
 
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.protocols import Bite, Direction, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.texts import nearest
+from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import until
+
+
+class FaultBase:
+    """What a fault is unless its class says otherwise: its heal restores everything, and it has no
+    options. `reason` is None for a target that it can be applied to, else one sentence."""
+
+    restores = True
+    defaults: ClassVar[Mapping[str, Option]] = {}
+    abouts: ClassVar[Mapping[str, str]] = {}
+    reason: ClassVar[staticmethod[[str, Topology], str | None]]
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        return cls.reason(target, topology)
 
 
 def settings(spec: FaultSpec, defaults: Mapping[str, Option]) -> dict[str, Option]:

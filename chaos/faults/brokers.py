@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from linkflap.chaos.faults.base import (
     BITES_WITHIN,
+    FaultBase,
     Measure,
     milliseconds,
     number,
@@ -175,21 +176,16 @@ class BrokerParts:
         }
 
 
-class BrokerFault(ABC):
+class BrokerFault(FaultBase, ABC):
     """A fault of one broker. A fault with another effect overrides the measurement."""
 
-    restores = True
-    defaults: ClassVar[Mapping[str, Option]] = {}
-    abouts: ClassVar[Mapping[str, str]] = {}
     expected = "no answer"
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         self._values = settings(spec, self.defaults)
         self._parts = BrokerParts(spec, world)
 
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return broker_reason(target, topology)
+    reason = staticmethod(broker_reason)
 
     @abstractmethod
     def take_down(self, broker: Broker) -> None:

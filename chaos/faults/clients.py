@@ -6,7 +6,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final, cast
 
-from linkflap.chaos.faults.base import settings, watch
+from linkflap.chaos.faults.base import FaultBase, settings, watch
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
 from linkflap.harness.model.protocols import Bite, DiedProcess, Moment, Program, World
 from linkflap.harness.model.scenario import FaultSpec, Option
@@ -18,7 +18,17 @@ WORKS_WITHIN: Final = 60.0
 OBSERVABLE: Final = "end of a process of clients, and the operation that was in flight"
 
 
-class ClientKill:
+def _clients_there(target: str, topology: Topology) -> str | None:
+    """None if `target` is a cluster of the topology; otherwise the reason."""
+    known = [cluster.name for cluster in topology.clusters]
+    return (
+        None
+        if target in known
+        else f"{target!r} is not a cluster with clients; this topology has {', '.join(known)}"
+    )
+
+
+class ClientKill(FaultBase):
     """Kills a process of clients with work in flight; it is started again.
 
     Breaks    the clients' work in flight: the end of an open transaction is never requested, and
@@ -35,7 +45,6 @@ class ClientKill:
     worked again once their topics have more records.
     """
 
-    restores = True
     defaults: ClassVar[Mapping[str, Option]] = {
         "workload": "any|transactional|idempotent|zombie|relay|readers|command",
         "moment": "any|transaction|commit",
@@ -51,14 +60,7 @@ class ClientKill:
         self._workload, self._moment = str(values["workload"]), cast(Moment, values["moment"])
         self._death: DiedProcess | None = None
 
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        known = [cluster.name for cluster in topology.clusters]
-        return (
-            None
-            if target in known
-            else f"{target!r} is not a cluster with clients; this topology has {', '.join(known)}"
-        )
+    reason = staticmethod(_clients_there)
 
     def inject(self) -> None:
         self._death = self._world.clients.kill(
@@ -115,7 +117,7 @@ class ClientKill:
         return [f"clients {names} started again", f"{done} records acknowledged or read by them"]
 
 
-class ClientPause:
+class ClientPause(FaultBase):
     """Suspends a process of clients with SIGSTOP, and resumes it at the end.
 
     Breaks    the clients' work in flight: answers wait unread, transactions stay open, heartbeats
@@ -129,7 +131,6 @@ class ClientPause:
     `commit-in-flight`.
     """
 
-    restores = True
     defaults: ClassVar[Mapping[str, Option]] = {
         "workload": "any|transactional|idempotent|zombie|relay|readers|command"
     }
@@ -141,9 +142,7 @@ class ClientPause:
         self._process: Program | None = None
         self._before = 0
 
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return ClientKill.applies_to(target, topology)
+    reason = staticmethod(_clients_there)
 
     def inject(self) -> None:
         clients = self._world.clients
@@ -197,7 +196,7 @@ class ClientPause:
 GOES_ON_WITHIN: Final = 30.0
 
 
-class ProgramPause:
+class ProgramPause(FaultBase):
     """Suspends the programs of workloads `command` with SIGSTOP, and resumes them at the end.
 
     Breaks    heartbeats, transactions and polls of a program that does not notice, as in a long
@@ -206,18 +205,12 @@ class ProgramPause:
     Heal      they run again (the workload has restarted any that ended meanwhile).
     """
 
-    restores = True
-    defaults: ClassVar[Mapping[str, Option]] = {}
-    abouts: ClassVar[Mapping[str, str]] = {}
-
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)
         self._world, self._spec = world, spec
         self._programs: Sequence[Program] = ()
 
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return ClientKill.applies_to(target, topology)
+    reason = staticmethod(_clients_there)
 
     def inject(self) -> None:
         self._programs = [

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from linkflap.chaos.faults import base
-from linkflap.chaos.faults.base import milliseconds, settings
+from linkflap.chaos.faults.base import FaultBase, milliseconds, settings
 from linkflap.chaos.faults.brokers import (
     ANSWERS_WITHIN,
     HEALS_WITHIN,
@@ -57,7 +57,7 @@ def cluster_of(spec: FaultSpec, world: World) -> Cluster:
 ELECTED_WITHIN: Final = 60.0
 
 
-class ElectedLoss(ABC):
+class ElectedLoss(FaultBase, ABC):
     """Kills the broker that a cluster elected to a role, `office`.
 
     The cluster is asked for the holder when the fault begins. Bitten means that this broker does
@@ -65,9 +65,6 @@ class ElectedLoss(ABC):
     The heal is that of any broker fault.
     """
 
-    restores = True
-    defaults: ClassVar[Mapping[str, Option]] = {}
-    abouts: ClassVar[Mapping[str, str]] = {}
     office: ClassVar[str]
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
@@ -76,9 +73,7 @@ class ElectedLoss(ABC):
         self.cluster: Cluster = cluster_of(spec, world)
         self._parts: BrokerParts | None = None
 
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return cluster_reason(target, topology)
+    reason = staticmethod(cluster_reason)
 
     @abstractmethod
     def holder(self, address: str) -> int | None:
@@ -212,7 +207,7 @@ class CoordinatorLoss(ElectedLoss):
 OBSERVABLE = "round trip at each broker's own listener"
 
 
-class RollingRestart:
+class RollingRestart(FaultBase):
     """Restarts all brokers of a cluster, one after the other. Each one must be in sync before the
     next is restarted.
 
@@ -224,10 +219,6 @@ class RollingRestart:
               partition that it holds.
     """
 
-    restores = True
-    defaults: ClassVar[Mapping[str, Option]] = {}
-    abouts: ClassVar[Mapping[str, str]] = {}
-
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)
         self._world, self._target = world, spec.target
@@ -238,9 +229,7 @@ class RollingRestart:
         self._begun: list[BrokerParts] = []
         self._seen: list[tuple[bool, object]] = []
 
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return cluster_reason(target, topology)
+    reason = staticmethod(cluster_reason)
 
     def inject(self) -> None:
         for parts in self._parts:
@@ -297,7 +286,6 @@ class RollingUpgrade(RollingRestart):
     image.
     """
 
-    restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"to": "|".join(_TARGETS)}
     abouts: ClassVar[Mapping[str, str]] = {"to": "the release that all brokers run in the end"}
 

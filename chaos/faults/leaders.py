@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from linkflap.chaos.faults.base import settings, watch
+from linkflap.chaos.faults.base import FaultBase, settings, watch
 from linkflap.chaos.faults.brokers import HEALS_WITHIN
 from linkflap.chaos.faults.clusters import cluster_of, cluster_reason
 from linkflap.harness.capture.replicas import epochs_in, log_end
@@ -56,7 +56,7 @@ class PartitionMetadata:
     in_sync: frozenset[int]
 
 
-class LeadershipMove:
+class LeadershipMove(FaultBase):
     """Moves the leaders of a cluster's partitions to other brokers, and back to the preferred
     leaders at the end; option of.
 
@@ -73,7 +73,6 @@ class LeadershipMove:
     moved.
     """
 
-    restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"of": "data|coordinators"}
     abouts: ClassVar[Mapping[str, str]] = {
         "of": "the partitions that move: of data topics, or of the coordinators' own"
@@ -85,9 +84,7 @@ class LeadershipMove:
         self._before: dict[TopicPartition, PartitionMetadata] = {}
         self._wanted: dict[TopicPartition, tuple[int, ...]] = {}
 
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return cluster_reason(target, topology)
+    reason = staticmethod(cluster_reason)
 
     def inject(self) -> None:
         found = self._led()
@@ -296,7 +293,7 @@ Wanted = Callable[[PartitionMetadata], bool]
 Reached = Callable[[], bool]
 
 
-class UncleanElection:
+class UncleanElection(FaultBase):
     """Elects a leader that lacks acknowledged records. The fault is declared lossy and needs three
     brokers.
 
@@ -315,10 +312,6 @@ class UncleanElection:
     election they have two replicas. Other partitions, including the coordinators', lose nothing. It
     needs three brokers: two are the quorum. The loss is declared in harness.guarantees.allowed.
     """
-
-    restores = True
-    defaults: ClassVar[Mapping[str, Option]] = {}
-    abouts: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)

@@ -21,6 +21,7 @@ from typing import ClassVar, Final
 
 from linkflap.chaos.faults.base import (
     BITES_WITHIN,
+    FaultBase,
     Measure,
     direction,
     milliseconds,
@@ -186,20 +187,14 @@ class LinkPath:
         return max(0.25, 5 * (self.before or 0.0))
 
 
-class LinkFault(ABC):
+class LinkFault(FaultBase, ABC):
     """A fault of one link. `_values` are its options."""
-
-    restores = True
-    defaults: ClassVar[Mapping[str, Option]] = {}
-    abouts: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         self._values = settings(spec, self.defaults)
         self._path = LinkPath(spec, world)
 
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return link_reason(target, topology)
+    reason = staticmethod(link_reason)
 
     @abstractmethod
     def inject(self) -> None: ...
@@ -581,12 +576,9 @@ def _kilobytes(speed: float | None) -> float | None:
 _ANSWERS_WITHIN = 5.0
 
 
-class CertificateShown:
+class CertificateShown(FaultBase):
     """A fault on the certificate of one path into a cluster."""
 
-    restores = True
-    defaults: ClassVar[Mapping[str, Option]] = {}
-    abouts: ClassVar[Mapping[str, str]] = {}
     shown: ClassVar[Certificate]
     refused_for: ClassVar[str]
     """A part of the error of a client that refuses the certificate (OpenSSL's text)."""

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from linkflap.chaos.faults.base import settings, watch
+from linkflap.chaos.faults.base import FaultBase, settings, watch
 from linkflap.chaos.faults.clusters import ElectedLoss
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import (
@@ -98,7 +98,7 @@ def mirrored_way(target: str, topology: Topology) -> str | None:
     )
 
 
-class _Failover:
+class _Failover(FaultBase):
     """Clients move from a link's source to its destination, and stay: the target, the end of the
     mirror, the promotion, and the move of the clients.
 
@@ -107,8 +107,6 @@ class _Failover:
     """
 
     restores = False
-    defaults: ClassVar[Mapping[str, Option]] = {}
-    abouts: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         self._values = settings(spec, self.defaults)
@@ -121,9 +119,7 @@ class _Failover:
         )
         self._moved_at = 0
 
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return mirrored_way(target, topology)
+    reason = staticmethod(mirrored_way)
 
     def _promote(self, kind: FailoverKind, *, fault_time: int, open_transactions: int) -> None:
         """Ends the mirror, and records the offsets at which the destination's own records begin."""
@@ -345,7 +341,7 @@ class FailoverForced(_Failover):
         return [*checked, f"brokers of {self._source.name} down"]
 
 
-class MirrorKill:
+class MirrorKill(FaultBase):
     """Kills a mirror's worker, and starts it again at the end.
 
     Breaks    replication between a write to the destination and the commit of the position it came
@@ -356,19 +352,13 @@ class MirrorKill:
     After a reversal (`mirror-reverse`) the mirror is the one of the reverse link.
     """
 
-    restores = True
-    defaults: ClassVar[Mapping[str, Option]] = {}
-    abouts: ClassVar[Mapping[str, str]] = {}
-
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)
         self._world, self._target = world, spec.target
         self._mirror = target_of(spec, world, "targets")
         self._alive_before = False
 
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return link_reason(target, topology)
+    reason = staticmethod(link_reason)
 
     def inject(self) -> None:
         self._alive_before = self._mirror.alive
@@ -410,7 +400,7 @@ LED_WITHIN: Final = 60.0
 REACHES_WITHIN: Final = 60.0
 
 
-class MirrorReverse:
+class MirrorReverse(FaultBase):
     """Reverses a mirror that has failed over.
 
     Does      starts dead brokers of the link's source, and captures the source's logs with the
@@ -421,10 +411,6 @@ class MirrorReverse:
               destination.
     Heal      the reverse mirror is alive. It stays, and so do the brokers.
     """
-
-    restores = True
-    defaults: ClassVar[Mapping[str, Option]] = {}
-    abouts: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)
@@ -531,7 +517,7 @@ CROSSES_WITHIN: Final = 60.0
 _ANSWERS_WITHIN: Final = 5.0
 
 
-class MirrorSourceMoved:
+class MirrorSourceMoved(FaultBase):
     """Changes the addresses of a mirror's source and cuts the old ones; restores the old addresses
     at the end.
 
@@ -542,10 +528,6 @@ class MirrorSourceMoved:
     Heal      the settings name the proxies again, which let connections through, and all that the
               source had then has arrived.
     """
-
-    restores = True
-    defaults: ClassVar[Mapping[str, Option]] = {}
-    abouts: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)
@@ -560,9 +542,7 @@ class MirrorSourceMoved:
         self._at_cut: Mapping[TopicPartition, int] = {}
         self._new: Mapping[TopicPartition, int] = {}
 
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return link_reason(target, topology)
+    reason = staticmethod(link_reason)
 
     def inject(self) -> None:
         self._before = self._mirror.source_addresses()
@@ -637,7 +617,7 @@ class MirrorSourceMoved:
         ]
 
 
-class MirrorVerbs:
+class MirrorVerbs(FaultBase):
     """Sends a mirror random verbs that promote nothing; options steps and seed.
 
     Breaks    replication of paused topics, and the mirror's state of them when it resumes
@@ -651,7 +631,6 @@ class MirrorVerbs:
     A disagreement is an anomaly (check mirror-states), and ends the sequence.
     """
 
-    restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"steps": 6, "seed": 1000}
     abouts: ClassVar[Mapping[str, str]] = {
         "steps": "how many steps; each is a verb, or two at the same time",
@@ -664,9 +643,7 @@ class MirrorVerbs:
         self._steps, self._seed = max(1, int(values["steps"])), f"{spec.id} {values['seed']}"
         self._played: PlayedVerbs | None = None
 
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return link_reason(target, topology)
+    reason = staticmethod(link_reason)
 
     def inject(self) -> None:
         try:

@@ -18,13 +18,13 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from linkflap.chaos.faults.base import number, settings, watch
+from linkflap.chaos.faults.base import FaultBase, number, settings, watch
 from linkflap.chaos.faults.clusters import cluster_of, cluster_reason
 from linkflap.harness.model import events
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
 from linkflap.harness.model.protocols import Bite, Mirror, ReportsGivenUpTopics, World
 from linkflap.harness.model.scenario import FaultSpec, Option
-from linkflap.harness.model.topology import RECREATED, Topology, is_data_topic, topic_name
+from linkflap.harness.model.topology import RECREATED, is_data_topic, topic_name
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.wire.offsets import answered_bounds, quiet
 
@@ -103,7 +103,7 @@ SETTLES_WITHIN: Final = 60.0
 _READ_WITHIN: Final = 5.0
 
 
-class TopicRecreated:
+class TopicRecreated(FaultBase):
     """Deletes a topic of its own and creates it again (DeleteTopics, CreateTopics).
 
     Breaks    everything that identifies a topic by its name alone (KIP-516 gave topics ids):
@@ -122,7 +122,6 @@ class TopicRecreated:
     the other topics.
     """
 
-    restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"links": "cut|open"}
     abouts: ClassVar[Mapping[str, str]] = {
         "links": (
@@ -139,9 +138,7 @@ class TopicRecreated:
         self._mirrors: Sequence[Mirror] = ()
         self._before = self._after = ""
 
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return cluster_reason(target, topology)
+    reason = staticmethod(cluster_reason)
 
     def inject(self) -> None:
         world = self._world
@@ -356,7 +353,7 @@ def wait(
 HEALS_WITHIN: Final = 60.0
 
 
-class PartitionsAdded:
+class PartitionsAdded(FaultBase):
     """Adds partitions to the topics of a cluster, and waits until mirrors have added them too.
 
     Breaks    everything that has read its list of partitions once (KIP-195, CreatePartitions):
@@ -366,7 +363,6 @@ class PartitionsAdded:
               with a leader. The new partitions stay: Kafka cannot remove partitions.
     """
 
-    restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"add": 1}
     abouts: ClassVar[Mapping[str, str]] = {
         "add": "partitions that each topic gets, at least 1",
@@ -382,9 +378,7 @@ class PartitionsAdded:
         self._world, self._home = world, spec.target
         self._before: dict[str, int] = {}
 
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return cluster_reason(target, topology)
+    reason = staticmethod(cluster_reason)
 
     def inject(self) -> None:
         self._before = {
@@ -471,7 +465,7 @@ FOLLOWS_WITHIN: Final = 60.0
 Offsets = dict[tuple[str, int], int]
 
 
-class RecordsDeletion:
+class RecordsDeletion(FaultBase):
     """Deletes the records of the topics of a cluster up to the last stable offset (DeleteRecords).
 
     Breaks    readers and mirrors that have not read that far: they are out of range, and continue
@@ -487,10 +481,6 @@ class RecordsDeletion:
     for those above.
     """
 
-    restores = True
-    defaults: ClassVar[Mapping[str, Option]] = {}
-    abouts: ClassVar[Mapping[str, str]] = {}
-
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)
         cluster_of(spec, world)  # raises InputError
@@ -498,9 +488,7 @@ class RecordsDeletion:
         self._before: Offsets = {}
         self._wanted: Offsets = {}
 
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return cluster_reason(target, topology)
+    reason = staticmethod(cluster_reason)
 
     def inject(self) -> None:
         admin = self._admin(self._home)

@@ -3,33 +3,20 @@ many."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from linkflap.chaos.cases.case import Case
-    from linkflap.chaos.cases.runner import CaseResult
-import re
+import json
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from linkflap.harness.model.errors import InputError
-
-if TYPE_CHECKING:
-    from linkflap.chaos.cases.bench import Client, TransactionProtocol, Variant
-    from linkflap.chaos.cases.case import Case
-import json
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
 from linkflap.cli.folders import check_keep, check_store
-from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID
+from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID, InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 
 if TYPE_CHECKING:
-    from linkflap.chaos.cases.bench import Variant
+    from linkflap.chaos.cases.bench import Client, TransactionProtocol, Variant
     from linkflap.chaos.cases.case import Case
     from linkflap.chaos.cases.runner import Benches, CaseResult
 
@@ -77,11 +64,6 @@ def of_result(result: CaseResult) -> dict[str, object]:
 
 
 STORE: Final = Path("cases")
-
-
-_SHARD: Final = re.compile(r"(\d+)/(\d+)")
-
-
 store_option = click.option(
     "--store",
     type=click.Path(path_type=Path, file_okay=False),
@@ -89,8 +71,6 @@ store_option = click.option(
     show_default=True,
     help="Directory of the stored results.",
 )
-
-
 kafka_option = click.option(
     "--kafka",
     "kafkas",
@@ -98,8 +78,6 @@ kafka_option = click.option(
     metavar="VERSION",
     help="A release, or a directory of jars; may be repeated.",
 )
-
-
 client_option = click.option(
     "--client",
     "--clients",
@@ -107,29 +85,16 @@ client_option = click.option(
     type=click.Choice(["librdkafka", "java", "wire"]),
     help="Client that writes; by default the first client of the case.",
 )
-
-
 protocol_option = click.option(
     "--transactions",
     type=click.Choice(["V1", "V2"]),
     help="Transaction protocol (KIP-890); by default that of a new cluster of the release.",
 )
-
-
 count_option = click.option(
     "--count",
     type=click.IntRange(1, 1000),
     help="Number of runs; by default as many as the case needs for an answer.",
 )
-
-
-def shard_option(text: str) -> tuple[int, int]:
-    found = _SHARD.fullmatch(text)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise InputError(
-            f"--shard {text!r} is not of the form I/N with I from 1 to N, for example 2/4"
-        )
-    return int(found[1]), int(found[2])
 
 
 def variant_of(each: Case, kafka: str, client: str | None, transactions: str | None) -> Variant:
@@ -294,10 +259,10 @@ def run(
 @store_option
 @click.option(
     "--shard",
-    metavar="I/N",
+    metavar="K/N",
     default="1/1",
     show_default=True,
-    help="Play only the I-th of N parts.",
+    help="Play only the K-th of N parts.",
 )
 @click.option("--again", is_flag=True, help="Also play cases whose results are stored already.")
 def matrix(
@@ -318,8 +283,9 @@ def matrix(
     from linkflap.chaos.cases import case_named, registry
     from linkflap.chaos.cases.results import load, tallies
     from linkflap.chaos.cases.runner import check, exit_code, version_of
+    from linkflap.suite import plan
 
-    part, parts = shard_option(shard)
+    part, parts = plan.shard(shard)
     cases = [case_named(name) for name in names] or [
         each for each in registry().values() if _is_played_by(each, client, transactions)
     ]
@@ -335,7 +301,7 @@ def matrix(
     codes = []
     with _benches(None) as benches:
         for each, variant in sorted(
-            every[part - 1 :: parts], key=lambda one: (one[1].kafka, repr(one[0].topology))
+            every[part::parts], key=lambda one: (one[1].kafka, repr(one[0].topology))
         ):
             known = stored.get(
                 (each.name, version_of(variant), variant.client, variant.transactions)

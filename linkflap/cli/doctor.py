@@ -20,8 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -57,11 +57,25 @@ class Finding:
     `needed_by`: a runtime, empty for all.
     """
 
-    name: str
     ok: bool | None
     says: str
     fix: str = ""
+    name: str = ""
     needed_by: str = ""
+
+
+def fine(says: str) -> Finding:
+    return Finding(ok=True, says=says)
+
+
+def note(says: str, fix: str = "") -> Finding:
+    """What is installed on first use, or only worth knowing."""
+    return Finding(ok=None, says=says, fix=fix)
+
+
+def lacks(says: str, fix: str) -> Finding:
+    """What stops the runtimes that need it."""
+    return Finding(ok=False, says=says, fix=fix)
 
 
 _PLENTY_OF_PORTS: Final = 300
@@ -77,7 +91,6 @@ def look_at_memory() -> Finding:
         available, where = limit - (used or 0), "in this control group"
     ok = False if available < 1.5 * GIB else None if available < 3 * GIB else True
     return Finding(
-        name="memory",
         ok=ok,
         says=f"{available / GIB:.1f} GiB available {where}",
         fix="" if ok else "free some: two clusters, a mirror and Spark take about 3 GiB",
@@ -102,16 +115,13 @@ def look_at_cpu() -> Finding:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         cores = min(cores, int(quota) / int(period))
     return Finding(
-        name="cpu",
         ok=True if cores >= 2 else None,
         says=f"{cores:g} cores, load {os.getloadavg()[0]:.1f}",
-        fix=(
-            ""
-            if cores >= 2
-            else (
-                "give it 2 cores: starved brokers fence themselves, and time-based checks become "
-                "unknown"
-            )
+        fix=""
+        if cores >= 2
+        else (
+            "give it 2 cores: starved brokers fence themselves, and time-based checks become "
+            "unknown"
         ),
     )
 
@@ -120,7 +130,6 @@ def look_at_disk() -> Finding:
     here = Path.cwd()
     free = shutil.disk_usage(here).free
     return Finding(
-        name="disk",
         ok=False if free < GIB / 2 else None if free < 2 * GIB else True,
         says=f"{free / GIB:.1f} GiB free for run directories in {here}",
         fix="" if free >= 2 * GIB else "make room, or let --out name a folder on another disk",
@@ -133,9 +142,7 @@ def look_at_open_files() -> Finding:
     limit = float("inf") if hard == resource.RLIM_INFINITY else hard
     ok = False if limit < 1024 else None if limit < 8192 or 0 <= soft < 1024 else True
     says = f"up to {'any number' if limit == float('inf') else int(limit)} ({soft} without asking)"
-    return Finding(
-        name="open files", ok=ok, says=says, fix="" if ok else "raise it: ulimit -n 65536"
-    )
+    return Finding(ok=ok, says=says, fix="" if ok else "raise it: ulimit -n 65536")
 
 
 def look_at_ports() -> Finding:
@@ -143,12 +150,7 @@ def look_at_ports() -> Finding:
     count = last - first + 1
     says = f"{first}-{last}, {count} ports for brokers and proxies"
     if count < _PLENTY_OF_PORTS:
-        return Finding(
-            name="ports",
-            ok=None,
-            says=says,
-            fix="set LINKFLAP_PORTS to a wider range, e.g. 17000-32767",
-        )
+        return note(says, "set LINKFLAP_PORTS to a wider range, e.g. 17000-32767")
     with contextlib.suppress(OSError):
         lowest, highest = map(
             int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
@@ -158,13 +160,8 @@ def look_at_ports() -> Finding:
                 "outgoing connections may take them: set LINKFLAP_PORTS or "
                 "net.ipv4.ip_local_port_range"
             )
-            return Finding(
-                name="ports",
-                ok=None,
-                says=f"{says}, overlapping the kernel's {lowest}-{highest}",
-                fix=fix,
-            )
-    return Finding(name="ports", ok=True, says=says)
+            return note(f"{says}, overlapping the kernel's {lowest}-{highest}", fix)
+    return fine(says)
 
 
 def look_at_clock() -> Finding:
@@ -173,20 +170,19 @@ def look_at_clock() -> Finding:
     with tempfile.NamedTemporaryFile() as file:
         apart = abs(os.stat(file.name).st_mtime - time.time())
     year = time.gmtime().tm_year
-    fine = year >= 2025 and apart < 5
+    right = year >= 2025 and apart < 5
     return Finding(
-        name="clock",
-        ok=True if fine else None,
+        ok=True if right else None,
         says=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
         + ("" if apart < 5 else f", {apart:.0f} s off the file system's"),
-        fix="" if fine else "set this machine's clock",
+        fix="" if right else "set this machine's clock",
     )
 
 
 def look_at_leftovers() -> Finding:
     dead = [entry for entry in ledger.entries() if not process_identity.alive(entry.owner)]
     if not dead:
-        return Finding(name="leftovers", ok=True, says="none of dead runs")
+        return fine("none of dead runs")
     held = sum(
         len(entry.children) + len(entry.contained) + len(entry.folders) + len(entry.mounts)
         for entry in dead
@@ -195,7 +191,7 @@ def look_at_leftovers() -> Finding:
     says = f"of {len(dead)} dead runs, {held} things" + (
         ", and what is in the Docker engine" if engines else ""
     )
-    return Finding(name="leftovers", ok=None, says=says, fix="linkflap clean")
+    return note(says, "linkflap clean")
 
 
 _LOOK_WITHIN: Final = 10.0
@@ -206,7 +202,6 @@ _IMAGES: Final = "linkflap-kafka"
 def look_at_python() -> Finding:
     version, implementation = platform.python_version(), platform.python_implementation()
     return Finding(
-        name="python",
         ok=sys.version_info >= (3, 11) and implementation == "CPython",
         says=f"{implementation} {version}",
         fix="" if sys.version_info >= (3, 11) else "install Python 3.11 or later",
@@ -217,18 +212,9 @@ def look_at_clients() -> Finding:
     try:
         import confluent_kafka
     except ImportError as error:
-        return Finding(
-            name="clients",
-            ok=False,
-            says=f"confluent-kafka cannot be loaded: {error}",
-            fix="install it again with pip",
-        )
+        return lacks(f"confluent-kafka cannot be loaded: {error}", "install it again with pip")
     version = importlib.metadata.version("confluent-kafka")
-    return Finding(
-        name="clients",
-        ok=True,
-        says=f"confluent-kafka {version}, librdkafka {confluent_kafka.libversion()[0]}",
-    )
+    return fine(f"confluent-kafka {version}, librdkafka {confluent_kafka.libversion()[0]}")
 
 
 def look_at_cache() -> Finding:
@@ -236,16 +222,10 @@ def look_at_cache() -> Finding:
     free = shutil.disk_usage(folder).free
     writable = os.access(folder, os.W_OK | os.X_OK)
     if not writable:
-        return Finding(
-            name="cache",
-            ok=False,
-            says=f"{folder} cannot be written",
-            fix="set LINKFLAP_CACHE to a folder that can",
-        )
+        return lacks(f"{folder} cannot be written", "set LINKFLAP_CACHE to a folder that can")
     compiled = os.environ.get("NUMBA_CACHE_DIR", folder / cache.COMPILED)
     why = f" (for {cache.usual()} cannot be written)" if cache.is_temporary(folder) else ""
     return Finding(
-        name="cache",
         ok=True if free > GIB else None,
         says=f"{folder}{why}, {free / GIB:.1f} GiB free; compiled code in {compiled}",
         fix="" if free > GIB else "make room: jars, Java and class archives take up to 1 GiB",
@@ -276,30 +256,20 @@ def _java_here() -> tuple[Path, int] | None:
 def look_at_java() -> Finding:
     here = _java_here()
     if here and here[1] >= java.OLDEST:
-        note = (
+        also = (
             f"; Kafka 3 gets another from PyPI ({wheels.JAVA_FOR_KAFKA_3})"
             if here[1] >= java.TOO_NEW_FOR_KAFKA_3
             else ""
         )
-        return Finding(name="java", ok=True, says=f"Java {here[1]} at {here[0]}{note}")
+        return fine(f"Java {here[1]} at {here[0]}{also}")
     seen = f"Java {here[1]} at {here[0]}, which is too old" if here else "none in JAVA_HOME or PATH"
     if java.cached():
-        return Finding(
-            name="java", ok=True, says=f"{seen}; {wheels.JAVA} from PyPI is in the cache"
-        )
+        return fine(f"{seen}; {wheels.JAVA} from PyPI is in the cache")
     if _has_pip():
-        return Finding(
-            name="java",
-            ok=None,
-            says=f"{seen}; {wheels.JAVA} comes from PyPI on first use",
-            fix="or install Java 17 or 21",
+        return note(
+            f"{seen}; {wheels.JAVA} comes from PyPI on first use", "or install Java 17 or 21"
         )
-    return Finding(
-        name="java",
-        ok=False,
-        says=f"{seen}, and no pip to fetch one",
-        fix="install Java 17 or 21, or pip",
-    )
+    return lacks(f"{seen}, and no pip to fetch one", "install Java 17 or 21, or pip")
 
 
 def _has_pip() -> bool:
@@ -310,55 +280,33 @@ def look_at_spark() -> Finding:
     try:
         version = importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError:
-        return Finding(
-            name="spark",
-            ok=False,
-            says="pyspark is not installed",
-            fix="install linkflap again with pip",
-        )
+        return lacks("pyspark is not installed", "install linkflap again with pip")
     found = look_at_java()
     means = {True: "has its Java", None: "gets its Java on first use", False: "has no Java"}
-    return Finding(
-        name="spark", ok=found.ok, says=f"pyspark {version} {means[found.ok]}", fix=found.fix
-    )
+    return Finding(ok=found.ok, says=f"pyspark {version} {means[found.ok]}", fix=found.fix)
 
 
 def look_at_kafka() -> Finding:
     kept = [version for version in kafka.released() if kafka.cached(version)]
     with_what = "mvn" if shutil.which("mvn") else "jgo, as there is no mvn"
     if DEFAULT_KAFKA in kept:
-        return Finding(
-            name="kafka",
-            ok=True,
-            says=f"{', '.join(kept)} in the cache; others are fetched with {with_what}",
-        )
-    return Finding(
-        name="kafka",
-        ok=None,
-        says=f"{DEFAULT_KAFKA} is fetched on first use with {with_what}",
-        fix=(
-            "or name a directory of jars: linkflap run … --topology "
-            "'A@/my/kafka/libs->B@/my/kafka/libs'"
-        ),
+        return fine(f"{', '.join(kept)} in the cache; others are fetched with {with_what}")
+    return note(
+        f"{DEFAULT_KAFKA} is fetched on first use with {with_what}",
+        "or name a directory of jars: linkflap run … --topology "
+        "'A@/my/kafka/libs->B@/my/kafka/libs'",
     )
 
 
 def look_at_toxiproxy() -> Finding:
     version = toxiproxy_server.VERSION
     if toxiproxy_server.cached():
-        return Finding(name="toxiproxy", ok=True, says=f"toxiproxy-server {version} in the cache")
+        return fine(f"toxiproxy-server {version} in the cache")
     go = _go_here()
     if go or _has_pip():
         by = f"with {go}" if go else f"with Go from PyPI ({wheels.GO})"
-        return Finding(
-            name="toxiproxy", ok=None, says=f"toxiproxy-server {version} is built on first use {by}"
-        )
-    return Finding(
-        name="toxiproxy",
-        ok=False,
-        says="no go and no pip to build it with",
-        fix="install Go 1.23 or pip",
-    )
+        return note(f"toxiproxy-server {version} is built on first use {by}")
+    return lacks("no go and no pip to build it with", "install Go 1.23 or pip")
 
 
 def _go_here() -> str | None:
@@ -382,10 +330,7 @@ def _go_here() -> str | None:
 
 def look_at_docker() -> Finding:
     if name := docker_package.lacking():
-        lacks = f"the package {name} is not installed"
-        return Finding(
-            name="docker", ok=False, says=lacks, fix=docker_package.FIX, needed_by="docker"
-        )
+        return lacks(f"the package {name} is not installed", docker_package.FIX)
     with docker_package.importable():
         import docker  # slow to import, and only needed here
         from docker.errors import DockerException
@@ -393,27 +338,14 @@ def look_at_docker() -> Finding:
 
     from linkflap.harness.machine.engine_address import host, not_near, reason
 
-    needed = "docker"
     if why := not_near(host()):
-        return Finding(
-            name="docker",
-            ok=False,
-            says=why,
-            fix="unset DOCKER_HOST, or set it to this machine's",
-            needed_by=needed,
-        )
+        return lacks(why, "unset DOCKER_HOST, or set it to this machine's")
     fix = "start the Docker engine, let this user talk to it, or set DOCKER_HOST"
     try:
         with contextlib.closing(docker.from_env(timeout=_DOCKER_WITHIN)) as client:
             about, images = client.info(), client.images.list(name=_IMAGES)
     except (DockerException, RequestException, OSError) as error:
-        return Finding(
-            name="docker",
-            ok=False,
-            says=f"no engine answers ({reason(error)})",
-            fix=fix,
-            needed_by=needed,
-        )
+        return lacks(f"no engine answers ({reason(error)})", fix)
     theirs, ours = str(about.get("Architecture", "unknown")), platform.machine()
     same = {"x86_64": "amd64", "aarch64": "arm64"}
     version = (
@@ -425,49 +357,43 @@ def look_at_docker() -> Finding:
             f"this machine is {ours} and its Java no base there; name one: linkflap images build "
             "--base IMAGE"
         )
-        return Finding(name="docker", ok=None, says=version, fix=other, needed_by=needed)
+        return note(version, other)
     kept = sorted(
         {tag.partition(":")[2].rpartition("-")[0] for image in images for tag in image.tags}
     )
     if DEFAULT_KAFKA not in kept:
         first = "images are built on first use, or by: linkflap images build"
-        return Finding(
-            name="docker",
-            ok=None,
-            says=f"{version}; no image of Kafka {DEFAULT_KAFKA}",
-            fix=first,
-            needed_by=needed,
-        )
-    return Finding(
-        name="docker",
-        ok=True,
-        says=f"{version}; images of Kafka {', '.join(kept)}",
-        needed_by=needed,
-    )
+        return note(f"{version}; no image of Kafka {DEFAULT_KAFKA}", first)
+    return fine(f"{version}; images of Kafka {', '.join(kept)}")
 
 
-LOOKS: Final[Sequence[Callable[[], Finding]]] = (
-    look_at_python,
-    look_at_clients,
-    look_at_cache,
-    look_at_java,
-    look_at_spark,
-    look_at_kafka,
-    look_at_toxiproxy,
-    look_at_memory,
-    look_at_cpu,
-    look_at_disk,
-    look_at_open_files,
-    look_at_ports,
-    look_at_clock,
-    look_at_leftovers,
-    look_at_docker,
-)
+LOOKS: Final[Mapping[str, Callable[[], Finding]]] = {
+    "python": look_at_python,
+    "clients": look_at_clients,
+    "cache": look_at_cache,
+    "java": look_at_java,
+    "spark": look_at_spark,
+    "kafka": look_at_kafka,
+    "toxiproxy": look_at_toxiproxy,
+    "memory": look_at_memory,
+    "cpu": look_at_cpu,
+    "disk": look_at_disk,
+    "open files": look_at_open_files,
+    "ports": look_at_ports,
+    "clock": look_at_clock,
+    "leftovers": look_at_leftovers,
+    "docker": look_at_docker,
+}
+NEEDED_BY: Final = {"docker": "docker"}
+"""What only one runtime needs."""
 
 
 def examine() -> list[Finding]:
     """Runs all examinations. Takes a few seconds at most."""
-    return [_safely(look) for look in LOOKS]
+    return [
+        replace(_safely(look), name=name, needed_by=NEEDED_BY.get(name, ""))
+        for name, look in LOOKS.items()
+    ]
 
 
 def complete(findings: Sequence[Finding], runtime: str) -> bool:
@@ -519,10 +445,4 @@ def _safely(look: Callable[[], Finding]) -> Finding:
     try:
         return look()
     except (LinkflapError, OSError, ValueError, psutil.Error, subprocess.SubprocessError) as error:
-        name = look.__name__.removeprefix("look_at_").replace("_", " ")
-        return Finding(
-            name=name,
-            ok=False,
-            says=f"cannot be examined: {error}",
-            fix="fix that, then run linkflap doctor again",
-        )
+        return lacks(f"cannot be examined: {error}", "fix that, then run linkflap doctor again")

@@ -23,13 +23,14 @@ from linkflap.chaos.cases.rates import interval, words
 from linkflap.chaos.cases.runner import Benches, CaseResult, check, run_case
 from linkflap.chaos.cases.tools import logs
 from linkflap.chaos.cases.tools.wire import ProducerIdentity, record_batch
-from linkflap.cli.case import _MATRIX, _benches, _worst, shard_option
+from linkflap.cli.case import _MATRIX, _benches, _worst
 from linkflap.harness.jvm.bridge import failure
 from linkflap.harness.log import reference
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.runtimes.distribution import kafka as kafkas
 from linkflap.harness.runtimes.distribution import pin
+from linkflap.suite.plan import shard
 from tests.kafka_log import ABORT, COMMIT, Plain, marker, record, segment
 from tests.kafka_log import batch as written
 from tests.unit.case_results import ROOT, a_case, a_result, invoked
@@ -200,8 +201,8 @@ def test_variants_that_a_case_is_not_played_with() -> None:
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", ""])
 def test_an_invalid_shard(text: str) -> None:
-    with pytest.raises(InputError, match=r"is not of the form I/N"):
-        shard_option(text)
+    with pytest.raises(InputError, match=r"is not of the form K/N"):
+        shard(text)
 
 
 def test_transactions_v2_is_what_kafka_4_starts_with(tmp_path: Path) -> None:

@@ -257,7 +257,7 @@ def test_list_and_show() -> None:
         (("run", "KAFKA-20734", "--clients", "wire"), "is not played by wire"),
         (("run", "KAFKA-20734", "--count", "0"), "0 is not in the range"),
         (("run", "KAFKA-20734", "--keep", str(ROOT)), "exists already; give a new folder"),
-        (("matrix", "KAFKA-20734", "--shard", "5/4"), "is not of the form I/N"),
+        (("matrix", "KAFKA-20734", "--shard", "5/4"), "is not of the form K/N"),
     ],
 )
 def test_bad_input_is_one_sentence_and_254(
