@@ -8,11 +8,14 @@ from xml.etree import ElementTree
 import psutil
 import pytest
 
-from linkflap.harness.machine import ledger
+from linkflap.harness.machine import cache, ledger
 from linkflap.harness.model.wait import until
 from tests.command_line import ledger_of_its_own
 
 pytest_plugins = ["pytester"]
+CACHE = cache.folder()
+"""The user's. `pytester` has a home of its own, in which every test would fetch Kafka and train the
+class archives again: a minute each."""
 
 
 @pytest.fixture
@@ -20,6 +23,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
     """A user's project, with linkflap installed, and nothing else of it."""
     for name, value in ledger_of_its_own(pytester.path / "ledger").items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("LINKFLAP_CACHE", str(CACHE))
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     pytester.makeini("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")
     return pytester
@@ -85,7 +89,7 @@ def test_runs_of_two_workers_are_judged_by_one_spark_what_is_wrong_fails_the_tes
 ) -> None:
     project.makepyfile("""
         import pytest
-        from linkflap.harness.machine import ledger
+        from linkflap.harness.machine import cache, ledger
         from linkflap.harness.model.wait import until
 
         def judged_once(run, request):
