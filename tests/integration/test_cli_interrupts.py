@@ -68,7 +68,7 @@ MOMENTS = [
     pytest.param("phase starting mirrors", signal.SIGINT, True),
     pytest.param("phase starting mirrors", signal.SIGTERM, False, marks=pytest.mark.nightly),
     pytest.param("fault flap", signal.SIGTERM, False, marks=pytest.mark.nightly),
-    pytest.param("fault failover", signal.SIGINT, False),
+    pytest.param("fault failover", signal.SIGINT, False, marks=pytest.mark.nightly),
     pytest.param("phase settling", signal.SIGHUP, False, marks=pytest.mark.nightly),
     pytest.param("phase capturing", signal.SIGINT, True, marks=pytest.mark.nightly),
 ]
@@ -86,9 +86,7 @@ def test_a_signal_at_any_moment_ends_the_run_in_order(
     assert_interrupted(run, tmp_path)
 
 
-def test_a_second_ctrl_c_while_it_stops_changes_nothing_and_the_run_is_unknown(
-    run: Running, tmp_path: Path
-) -> None:
+def test_a_second_ctrl_c_while_it_stops_changes_nothing(run: Running, tmp_path: Path) -> None:
     run.says("fault flap")
     run.look()
     run.send(signal.SIGINT)
@@ -98,9 +96,6 @@ def test_a_second_ctrl_c_while_it_stops_changes_nothing_and_the_run_is_unknown(
     assert run.ends() == 130
     assert_nothing_left(run, within=120)
     assert_interrupted(run, tmp_path)
-    judged = linkflap("verify", "run", env=environment(tmp_path / "ledger"), cwd=tmp_path)
-    assert judged.returncode == 2, judged.stderr
-    assert "the run was interrupted" in " ".join(judged.stdout.split())
 
 
 @pytest.mark.nightly
@@ -206,9 +201,6 @@ def test_what_dies_unasked_is_named_and_the_run_ends(
     assert {(b.cluster, b.alive) for b in bounds} == {(name, name != died) for name in "AB"}, (
         "the dead are captured from disk"
     )
-    judged = linkflap("verify", "run", env=env, cwd=tmp_path)
-    assert judged.returncode in (1, 2), judged.stdout + judged.stderr
-    assert "recording: the run was failed" in " ".join(judged.stdout.split())
 
 
 @pytest.mark.parametrize(

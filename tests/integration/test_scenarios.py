@@ -65,9 +65,13 @@ def test_the_main_job_is_valid(linkflap_run: FixtureRun) -> None:
 
 
 @pytest.mark.linkflap(
-    scenario="link-flap", mirror="mm2", topology="A{tls+scram}->B{tls+scram}", seed=1279
+    scenario="link-flap",
+    mirror="mm2",
+    topology="A{tls+scram}->B{tls+scram}",
+    clients="java",
+    seed=1279,
 )
-def test_the_main_job_with_mirrormaker_on_secured_clusters_is_valid(
+def test_the_main_job_of_java_clients_with_mirrormaker_on_secured_clusters_is_valid(
     linkflap_run: FixtureRun,
 ) -> None:
     assert linkflap_run.verdict == "valid", linkflap_run.why
@@ -187,6 +191,7 @@ def test_kept_ids_collide(linkflap_run: FixtureRun) -> None:
     assert "producer-id-collision" in {a["kind"] for a in linkflap_run.document["anomalies"]}
 
 
+@pytest.mark.nightly
 @pytest.mark.linkflap(scenario="partitions-added", clients="java", seed=195)
 def test_partitions_that_are_added_are_judged_from_their_first_record_on(
     linkflap_run: FixtureRun,
@@ -380,6 +385,7 @@ def test_the_shadow_keeps_the_old_copy_and_says_so(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.nightly
 def test_mirror_maker_makes_one_log_of_both_which_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "mm2.toml").write_text(f'{EXAMPLE.read_text()}\n[mirror]\nkind = "mm2"\n')
     done = linkflap(

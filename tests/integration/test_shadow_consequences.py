@@ -41,7 +41,7 @@ from linkflap.spark_verify.verify import verify
 from linkflap.topologies import parse
 from tests.shadows import drained
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.nightly, pytest.mark.spark]
 
 
 # Runs that show the consequences of each generation of KIP-1279 on stock brokers, and what
@@ -221,7 +221,7 @@ TRANSACTIONS = WorkloadSpec(
     clients=2,
     options={"rate": 10.0, "open_share": 0.1, "hold": 1.0},
 )
-CHEAP = (
+RUNS = (
     run_of(
         "keep-seldom",
         SELDOM,
@@ -231,8 +231,6 @@ CHEAP = (
         minimums=BEYOND,
         producer_ids="keep",
     ),
-)
-NIGHTLY = (
     run_of("negate", *default_workloads(PAIR, "A"), duration=4.0, producer_ids="negate"),
     run_of("region", *default_workloads(PAIR, "A"), duration=4.0, producer_ids="region"),
     run_of("keep-often", OFTEN, *READERS, schedule=(PLANNED,), producer_ids="keep"),
@@ -264,13 +262,8 @@ NIGHTLY = (
 
 
 @pytest.fixture(scope="module")
-def cheap(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, Judgement]:
-    return judged(CHEAP, tmp_path_factory.mktemp("consequences"), spark)
-
-
-@pytest.fixture(scope="module")
-def long(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, Judgement]:
-    return judged(NIGHTLY, tmp_path_factory.mktemp("consequences-nightly"), spark)
+def runs(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, Judgement]:
+    return judged(RUNS, tmp_path_factory.mktemp("consequences"), spark)
 
 
 def assert_blind(seen: Seen) -> None:
@@ -303,11 +296,11 @@ def assert_blind(seen: Seen) -> None:
 
 
 def test_kept_ids_are_handed_out_again_and_first_records_are_acknowledged_and_lost(
-    cheap: dict[str, Judgement],
+    runs: dict[str, Judgement],
 ) -> None:
     """The broker takes them for repeats of the mirrored ones: Redpanda PR 31659, on a stock Apache
     broker."""
-    seen = Seen(cheap["keep-seldom"])
+    seen = Seen(runs["keep-seldom"])
     assert_lost_in_silence(seen)
     promoted = seen.promoted()
     written = [
@@ -324,19 +317,17 @@ def test_kept_ids_are_handed_out_again_and_first_records_are_acknowledged_and_lo
     }  # fmt: skip
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("ids", ["negate", "region"])
 def test_negative_ids_make_brokers_blind_to_transactions(
-    long: dict[str, Judgement], ids: str
+    runs: dict[str, Judgement], ids: str
 ) -> None:
-    assert_blind(Seen(long[ids]))
+    assert_blind(Seen(runs[ids]))
 
 
-@pytest.mark.nightly
 def test_kept_ids_are_refused_where_the_mirrored_producer_had_written_more(
-    long: dict[str, Judgement],
+    runs: dict[str, Judgement],
 ) -> None:
-    seen = Seen(long["keep-often"])
+    seen = Seen(runs["keep-often"])
     assert seen.judgement.verdict is Verdict.INVALID
     refused = {a.evidence["producer_id"]: a for a in seen.of_kind("producer-id-collision")}
     first = {process: operations[0] for process, operations in seen.returned("B").items()}
@@ -360,13 +351,12 @@ def test_kept_ids_are_refused_where_the_mirrored_producer_had_written_more(
     assert seen.kinds() == {"producer-id-collision"}
 
 
-@pytest.mark.nightly
 def test_kept_ids_of_transactional_producers_are_refused_then_fenced_by_their_own_epochs(
-    long: dict[str, Judgement],
+    runs: dict[str, Judgement],
 ) -> None:
     """The first transaction is out of order; its abort raises the epoch, and with that epoch the id
     continues as if it were B's own."""
-    seen = Seen(long["keep-transactions"])
+    seen = Seen(runs["keep-transactions"])
     assert seen.judgement.verdict is Verdict.INVALID
     first = {process: operations[0] for process, operations in seen.returned("B").items()}
     refused = [o for o in first.values() if "OUT_OF_ORDER_SEQUENCE_NUMBER" in o.error]
@@ -383,11 +373,10 @@ def test_kept_ids_of_transactional_producers_are_refused_then_fenced_by_their_ow
     assert seen.kinds() == {"producer-id-collision"}
 
 
-@pytest.mark.nightly
-def test_a_reset_record_resets_nothing_on_a_stock_broker(long: dict[str, Judgement]) -> None:
+def test_a_reset_record_resets_nothing_on_a_stock_broker(runs: dict[str, Judgement]) -> None:
     """It is on every partition where the KIP requires it, and what it should prevent happens after
     it all the same."""
-    seen = Seen(long["reset"])
+    seen = Seen(runs["reset"])
     promoted = seen.promoted()
     for number, offset in promoted.items():
         batch = seen.batch("B", number, offset)
@@ -420,12 +409,11 @@ def went_on_behind(log: Headers, promoted: int) -> set[int]:
     return {offset for pid, (first, offset) in found.items() if pid in mirrored and first > 0}
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("ids", ["complement", "negate"])
-def test_a_second_hop_gives_the_first_ids_back(long: dict[str, Judgement], ids: str) -> None:
+def test_a_second_hop_gives_the_first_ids_back(runs: dict[str, Judgement], ids: str) -> None:
     """RS12: the two mappings cancel each other. Every hop is equal up to its transform, and both
     ends are equal without one."""
-    seen = Seen(long[f"chain-{ids}"])
+    seen = Seen(runs[f"chain-{ids}"])
     for number in range(2):
         a, b, c = (seen.log(cluster, number) for cluster in "ABC")
         end = min(len(log.base_offset) for log in (a, b, c))
@@ -536,7 +524,6 @@ class Standby:
         until(known, within=60, what="a producer to have its id")
 
 
-@pytest.mark.nightly
 def test_a_jump_does_not_reach_producers_of_the_destination_that_are_older_than_the_mirror(
     older: Judgement,
 ) -> None:
@@ -573,7 +560,6 @@ def failed_over(
     return judged(RULES, tmp_path_factory.mktemp("open-transactions"), spark)
 
 
-@pytest.mark.nightly
 def test_a_truncation_to_the_last_stable_offset_leaves_transactions_that_nobody_can_end(
     failed_over: dict[str, Judgement],
 ) -> None:
@@ -599,7 +585,6 @@ def test_a_truncation_to_the_last_stable_offset_leaves_transactions_that_nobody_
     assert {"high-watermark-regression"} <= seen.kinds()
 
 
-@pytest.mark.nightly
 def test_markers_of_the_new_leaders_are_accounted_for(failed_over: dict[str, Judgement]) -> None:
     seen = Seen(failed_over["failover-open-transactions"])
     assert seen.judgement.verdict is Verdict.VALID, seen.judgement.document["reason"]
@@ -659,7 +644,6 @@ def stall(
     mirror.restart()
 
 
-@pytest.mark.nightly
 def test_a_mirror_that_stands_still_is_not_called_valid(stalled: tuple[Judgement, str]) -> None:
     """Brokers silently skip batches of a leader epoch above the partition's (KAFKA-18723)."""
     judgement, message = stalled

@@ -167,6 +167,7 @@ def test_a_stopped_jvm_is_named_and_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.nightly
 def test_a_jvm_that_goes_on_in_time_gives_the_verdict(tmp_path: Path) -> None:
     run = story(spec(8)).write(tmp_path / "run")
     assert judged(run, "goes on")[2] == "valid"

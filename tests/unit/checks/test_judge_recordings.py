@@ -39,6 +39,8 @@ def test_a_run_that_did_not_finish_is_unknown(recorded: Recorded, status: Status
     folder = recorded.close(status=status)
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
     assert judgement.verdict is Verdict.UNKNOWN
+    said = "the run never ended" if status == "running" else f"the run was {status}"
+    assert said in result(judgement, "recording").reason
 
 
 def test_of_a_killed_run_the_first_reason_is_that_it_was_killed(recorded: Recorded) -> None:

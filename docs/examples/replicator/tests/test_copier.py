@@ -26,6 +26,7 @@ def crashed(tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_the_copier_loses_nothing_and_repeats_only_around_the_crash(crashed):
     judged = crashed("mirror.toml")
     assert judged.valid, judged.why
