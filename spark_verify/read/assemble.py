@@ -38,7 +38,7 @@ from linkflap.harness.model.history import SHARE_KINDS, GroupOffset
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.spark_verify.checks.parts.batch_differences import bytes_differ
 from linkflap.spark_verify.checks.parts.generations import compacted
-from linkflap.spark_verify.checks.parts.logs import changes, locate, read
+from linkflap.spark_verify.checks.parts.logs import locate
 from linkflap.spark_verify.facts.eras import history
 from linkflap.spark_verify.facts.partition_facts import PartitionFacts
 from linkflap.spark_verify.facts.sends_and_reads import (
@@ -66,9 +66,9 @@ from linkflap.spark_verify.facts.view import (
 from linkflap.spark_verify.read.captures import CapturedReplica
 from linkflap.spark_verify.read.damage import of_kind
 from linkflap.spark_verify.read.log_rows import batch_rows
+from linkflap.spark_verify.read.names import named_by_content, named_on_the_wire
 from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.read.rows import HEADER_FIELDS, HISTORY, RECORD_FIELDS
-from linkflap.spark_verify.read.wire_names import named_on_the_wire
 
 _BATCH: Final = RECORD_FIELDS.index("batch")
 
@@ -428,8 +428,6 @@ def rows_of(column: pa.BinaryArray, kind: str) -> list[NDArray[Any]]:
 
 
 _WATERMARKS: Final = pa.schema(list(HISTORY.field("watermark").type))
-_ABOVE_ALL: Final = 1 << 62
-"""Names of records that are only on a destination begin here."""
 _GOT: Final = {"uids": "<i8", "offsets": "<i8"}
 
 
@@ -464,7 +462,7 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
     if topic in run.facts.programs:
         seen = _of_a_program(seen)
     if not (run.facts.recorded or run.facts.mirror.guarantee.offsets_kept):
-        seen = _named_by_content(seen)
+        seen = named_by_content(seen)
     cleaned = _cleaned(seen)
     parted = with_parts(seen.replicas, captured, _same_bytes(partition_facts), cleaned)
     by_key = _compared_by_key(partition_facts, cleaned)
@@ -499,79 +497,6 @@ def _of_a_program(seen: PartitionView) -> PartitionView:
     )
     wired = seen.partition_facts.facts.wired
     return named_on_the_wire(nameless) if seen.topic in wired else nameless
-
-
-def _named_by_content(seen: PartitionView) -> PartitionView:
-    """Names the records of logs that linkflap did not record, where a mirror moves offsets: by the
-    offset at the source of the record with the same content.
-
-    Of several with one content the first visible copy is the source's first, and so on; whatever
-    there is more of repeats the last. Where either log has lost its beginning, it is unknown which
-    copies it had: those get no name. A record that the source has not is named by its own offset,
-    above all others.
-    """
-    source = seen.canonical().get(seen.home)
-    if source is None or len(seen.canonical()) < 2:
-        return seen
-    ours = source.records
-    visible = read(source).visible
-    rows = np.concatenate((np.flatnonzero(visible), np.flatnonzero(~visible)))
-    order = np.argsort(ours.digest[rows], kind="stable")
-    digests, names = ours.digest[rows][order], ours.offset[rows][order]
-    shown = np.sort(ours.digest[visible])
-
-    def named(replica: Replica) -> Replica:
-        theirs = replica.records
-        first = np.searchsorted(digests, theirs.digest)
-        count = np.searchsorted(digests, theirs.digest, side="right") - first
-        seen_there = np.searchsorted(shown, theirs.digest, side="right") - np.searchsorted(
-            shown, theirs.digest
-        )
-        known = np.where(seen_there > 0, seen_there, count)
-        nth = _occurrence(theirs.digest, read(replica).visible)
-        uid = np.where(
-            count > 0,
-            names[np.minimum(first + np.minimum(nth, known - 1), len(names) - 1)]
-            if len(names)
-            else 0,
-            _ABOVE_ALL + theirs.offset,
-        )
-        if source.log_start > 0 or replica.log_start > 0:
-            uid = np.where((known > 1) | (_copies(theirs.digest) > 1), FOREIGN, uid)
-        nobody = np.full(len(theirs), FOREIGN, np.int64)
-        return replace(replica, records=replace(theirs, uid=uid, operation=nobody))
-
-    own = np.where((source.log_start > 0) & (_copies(ours.digest) > 1), FOREIGN, ours.offset)
-    nobody = np.full(len(ours), FOREIGN, np.int64)
-    return replace(
-        seen,
-        replicas=tuple(
-            named(replica)
-            if replica.cluster != source.cluster
-            else replace(replica, records=replace(ours, uid=own, operation=nobody))
-            if replica is source
-            else replica
-            for replica in seen.replicas
-        ),
-    )
-
-
-def _occurrence(digests: Ints, visible: Bools) -> Ints:
-    """Per record, how many with the same content come before it; those that no reader gets come
-    last."""
-    order = np.lexsort((np.arange(len(digests)), ~visible, digests))
-    ordered = digests[order]
-    begins = np.flatnonzero(changes(ordered))
-    nth = np.empty(len(digests), np.int64)
-    lengths = np.diff(np.append(begins, len(ordered)))
-    nth[order] = np.arange(len(ordered)) - np.repeat(begins, lengths)
-    return nth
-
-
-def _copies(digests: Ints) -> Ints:
-    """Per record, how many have the same content."""
-    _, which, counts = np.unique(digests, return_inverse=True, return_counts=True)
-    return np.asarray(counts[which.ravel()], np.int64)
 
 
 def _cleaned(seen: PartitionView) -> Mapping[str, int]:

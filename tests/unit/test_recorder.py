@@ -17,9 +17,10 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+import psutil
 import pytest
 
-from linkflap.chaos.cases.tools.record_batch import ProducerIdentity, record_batch
+from linkflap.chaos.cases.tools.wire import ProducerIdentity, record_batch
 from linkflap.harness.machine import children
 from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import MirrorSpec, Scenario
@@ -42,9 +43,9 @@ from linkflap.spark_verify.checks.base import Found, Unjudged
 from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.assemble import PartitionRows
+from linkflap.spark_verify.read.names import named_on_the_wire
 from linkflap.spark_verify.read.pieces import history_rows
-from linkflap.spark_verify.read.wire_names import named_on_the_wire
-from tests.unit.checks.histories import Log, but, promoted, view
+from tests.unit.checks.histories import Log, but, poll, promoted, view
 
 TOPIC = "A.t"
 ID = UUID(int=77)
@@ -490,12 +491,51 @@ def test_equal_ids_of_two_clusters_are_distinguished_by_era(wire: Wire) -> None:
     assert named_on_the_wire(seen).replicas[1].records.uid.tolist() == [FIRST, 5]
 
 
+def moved(wire: Wire, source: Sequence[int], destination: Sequence[int]) -> PartitionView:
+    """A mirror that moves offsets: records by their content. Its own producer has the id of the
+    clients' one."""
+    logs = Log("A"), Log("B").skip(3)
+    for number, content in enumerate(source):
+        logs[0].data(-1, pid=7, sequence=number, digest={-1: content})
+    for number, content in enumerate(destination):
+        logs[1].data(-1, pid=7, sequence=number, digest={-1: content})
+    seen = view(logs, sends=wire.sends())
+    seen = but(seen, programs=frozenset({TOPIC}), wired=frozenset({TOPIC}))
+    return named_on_the_wire(seen)
+
+
+def test_a_mirror_that_moves_offsets_is_followed_by_content(wire: Wire) -> None:
+    acknowledged(wire, 0, 1, 2, 3)
+    one, two, three, four = range(FIRST, FIRST + 4)
+    seen = moved(wire, [11, 12, 12, 14], [11, 12, 12, 14])
+    assert seen.replicas[1].records.uid.tolist() == [one, two, three, four]
+    assert kinds(seen) == set()
+    assert not judged("order-equality", seen)
+
+    def found(destination: Sequence[int]) -> set[str]:
+        seen = moved(wire, [11, 12, 12, 14], destination)
+        every = (*judged("order-equality", seen), *judged("lost-write", seen))
+        return {each.kind if isinstance(each, Found) else "unknown" for each in every}
+
+    assert found([11, 12, 14]) >= {"mirror-hole", "lost-write"}
+    assert found([11, 12, 99, 12, 14]) == {"mirror-phantom"}
+    assert found([12, 11, 12, 14]) == {"mirror-inversion"}
+    assert found([11, 12, 12]) == {"unknown"}  # a tail that was not there yet
+
+
+def test_readers_got_what_their_cluster_had(wire: Wire) -> None:
+    acknowledged(wire, 0, 1)
+    got = poll((1, -1))
+    seen = named(wire, log("A", 0, 1), log("B", 0, 1), reads=[got])
+    assert seen.reads[0].uids.tolist() == [FIRST + 1]
+
+
 # The process.
 
 
 @contextlib.contextmanager
-def running(tmp_path: Path, broker: int) -> Iterator[tuple[int, Path]]:
-    """The recorder before a port: its own port and its folder."""
+def running(tmp_path: Path, broker: int) -> Iterator[tuple[int, Path, int]]:
+    """The recorder before a port: its own port, its folder, and its process id."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -519,7 +559,7 @@ def running(tmp_path: Path, broker: int) -> Iterator[tuple[int, Path]]:
             within=60,
             what="the recorder to listen",
         )
-        yield port, folder
+        yield port, folder, child.pid
         assert child.alive
         child.stop(within=10)
     finally:
@@ -535,6 +575,7 @@ def echoing() -> Iterator[int]:
         "    def handle(self):\n"
         "        while data := self.request.recv(1 << 16):\n"
         "            self.request.sendall(data)\n"
+        "socketserver.ThreadingTCPServer.request_queue_size = 1024\n"
         "server = socketserver.ThreadingTCPServer(('127.0.0.1', 0), Echo)\n"
         "print(server.server_address[1], flush=True)\n"
         "server.serve_forever()\n"
@@ -575,13 +616,19 @@ def test_every_byte_passes_and_the_recorder_lives(tmp_path: Path) -> None:
         struct.pack(">ihhih", 14, 0, 99, 5, -1) + b"\xff" * 4,
         b"\0\0",
     ]
-    with echoing() as broker, running(tmp_path, broker) as (port, folder):
+    with echoing() as broker, running(tmp_path, broker) as (port, folder, pid):
         for sent in every:
             assert back(port, sent) == sent
+        open_before = psutil.Process(pid).num_fds()
         for _ in range(300):
             with socket.create_connection(("127.0.0.1", port), timeout=20):
                 pass
         assert back(port, request) == request
+        until(
+            lambda: psutil.Process(pid).num_fds() <= open_before,
+            within=20,
+            what="all connections to be closed",
+        )
     report = read_report(folder)
     assert report is not None
     assert report.connections == len(every) + 301
@@ -596,7 +643,7 @@ def test_a_broker_that_is_gone_ends_the_connection(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         broker = closed.getsockname()[1]
-        with running(tmp_path, broker) as (port, _), contextlib.suppress(ConnectionError):
+        with running(tmp_path, broker) as (port, _, _), contextlib.suppress(ConnectionError):
             assert back(port, b"") == b""
 
 
@@ -613,5 +660,5 @@ def test_a_reader_that_is_slow_slows_its_peer_and_loses_nothing(tmp_path: Path) 
         writer.close()
         return got
 
-    with echoing() as broker, running(tmp_path, broker) as (port, _):
+    with echoing() as broker, running(tmp_path, broker) as (port, _, _):
         assert asyncio.run(asyncio.wait_for(slowly(port), 60)) == size

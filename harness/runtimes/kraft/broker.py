@@ -35,6 +35,11 @@ class ServiceProgram:
         return self._child is not None and self._child.alive
 
     @property
+    def pid(self) -> int | None:
+        """The process id; None when it does not run."""
+        return self._child.pid if self._child is not None and self._child.alive else None
+
+    @property
     def log(self) -> Path:
         return self._folder / self._log
 
@@ -157,11 +162,6 @@ class KraftBroker(ServiceProgram):
     @property
     def id(self) -> int:
         return self._id
-
-    @property
-    def pid(self) -> int | None:
-        """The process id; None when it does not run."""
-        return self._child.pid if self._child is not None and self._child.alive else None
 
     @property
     def state(self) -> BrokerState:

@@ -45,6 +45,7 @@ class _Side(asyncio.BufferedProtocol):
         self._report, self._whose = report, whose
         self.transport: asyncio.Transport | None = None
         self.other: _Side | None = None
+        self.ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -66,11 +67,15 @@ class _Side(asyncio.BufferedProtocol):
                 self._report.passed[reason] = self._report.passed.get(reason, 0) + 1
                 log.info("%s; the rest of its connection passes unread", reason)
         if self.other is not None and self.other.transport is not None:
-            self.other.transport.write(data)
+            # copied: what a socket does not accept at once is kept as it was given (Python 3.12)
+            self.other.transport.write(bytes(data))
 
     def eof_received(self) -> bool:
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.write_eof()
+        """The end of one direction is passed on; that of both closes the connection."""
+        self.ended = True
+        if self.other is None or self.other.transport is None or self.other.ended:
+            return False
+        self.other.transport.write_eof()
         return True
 
     def pause_writing(self) -> None:

@@ -1,0 +1,302 @@
+"""Payload ids of records that no header names: by what was recorded on the wire, or by their
+content.
+
+Programs of the user's write records without linkflap's header. With `record = "wire"` a batch is
+identified by its producer id, epoch, first sequence and number of records, on the cluster whose
+clients wrote it; where a mirror maps producer ids, by the id at the source. A batch without a
+producer id is identified by its acknowledged offset, if its CRC is that of what was asked to be
+written there, or by its CRC alone if no offset was acknowledged. (Brokers that rewrite batches, for
+instance for LogAppendTime, give all of them other CRCs: then by offset alone.) Equal batches of
+which no offset was acknowledged have no name. Where a mirror moves offsets, what it mirrored is
+named by the record at the source with the same content. What a reader got is what its cluster had
+at that offset then.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from linkflap.harness.model.guarantee import ProducerIds
+from linkflap.harness.model.payload import FOREIGN
+from linkflap.spark_verify.checks.parts.logs import changes, locate, read
+from linkflap.spark_verify.facts.eras import Era, history
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send
+from linkflap.spark_verify.facts.view import (
+    DATA,
+    Bools,
+    Ints,
+    PartitionView,
+    Records,
+    Replica,
+)
+
+_NO_ID: Final = -1
+_LARGEST: Final = 2**63 - 1
+_LOW: Final = 0x7FFFFFFF
+_ABOVE_ALL: Final = 1 << 62
+"""Names of records that are only on a destination begin here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Name:
+    """A batch that a client asked to be written: its first payload id, and its operation."""
+
+    uid: int
+    operation: int
+
+
+@dataclass(slots=True)
+class _Asked:
+    """The batches that clients of one cluster asked to be written."""
+
+    by_sequence: dict[tuple[int, int, int, int], _Name] = field(default_factory=dict)
+    by_offset: dict[int, tuple[int, int, _Name]] = field(default_factory=dict)
+    by_crc: dict[tuple[int, int], list[_Name]] = field(default_factory=lambda: defaultdict(list))
+    rewritten: bool = True
+
+    def add(self, send: Send) -> None:
+        name, size = _Name(uid=send.first_uid, operation=send.number), len(send.offsets)
+        if send.producer_id != _NO_ID:
+            key = send.producer_id, send.producer_epoch, send.sequence, size
+            self.by_sequence.setdefault(key, name)
+        elif size and send.offsets[0] >= 0:
+            self.by_offset[int(send.offsets[0])] = send.crc, size, name
+        else:
+            self.by_crc[send.crc, size].append(name)
+
+    def look_at(self, replica: Replica) -> None:
+        """Finds out whether the cluster's brokers rewrite batches."""
+        batches = replica.batches
+        for offset, crc in zip(batches.base_offset.tolist(), batches.crc.tolist(), strict=True):
+            there = self.by_offset.get(offset)
+            if there is not None and there[0] == crc:
+                self.rewritten = False
+                return
+
+    def name(
+        self, identity: tuple[int, int, int], offset: int, size: int, crc: int
+    ) -> _Name | None:
+        """The name of a batch, if these clients asked for it. `identity`: producer id, epoch, first
+        sequence."""
+        if identity[0] != _NO_ID:
+            return self.by_sequence.get((*identity, size))
+        there = self.by_offset.get(offset)
+        if there is not None and there[1] == size and (self.rewritten or there[0] == crc):
+            return there[2]
+        equal = self.by_crc.get((crc, size), ())
+        return equal[0] if len(equal) == 1 else None
+
+
+def named_on_the_wire(seen: PartitionView) -> PartitionView:
+    """A partition with the names of its records, which have none yet."""
+    asked: dict[str, _Asked] = defaultdict(_Asked)
+    for send in seen.sends:
+        asked[send.cluster].add(send)
+    for cluster, replica in seen.canonical().items():
+        asked[cluster].look_at(replica)
+    replicas, earlier = (
+        tuple(_named(seen, replica, asked) for replica in some)
+        for some in (seen.replicas, seen.earlier)
+    )
+    # what a source has named names what is mirrored from it
+    for _ in () if seen.guarantee.offsets_kept else seen.topology.clusters:
+        replicas, earlier = _after_mirrors(seen, replicas, earlier)
+    logs = [*sorted(earlier, key=lambda r: r.captured), *(r for r in replicas if r.canonical)]
+    return replace(
+        seen,
+        replicas=replicas,
+        earlier=earlier,
+        reads=tuple(_read(read, logs) for read in seen.reads),
+        shares=tuple(_read(read, logs) for read in seen.shares),
+    )
+
+
+def _named(seen: PartitionView, replica: Replica, asked: Mapping[str, _Asked]) -> Replica:
+    if not len(replica.records):
+        return replica
+    batches, how = replica.batches, seen.guarantee.producer_ids
+    uids = np.full(len(batches), FOREIGN, np.int64)
+    operations = uids.copy()
+    eras = _eras(seen, replica)
+    columns = (
+        batches.base_offset,
+        batches.last_offset,
+        batches.crc,
+        _at_source(batches.producer_id, how),
+        batches.producer_epoch,
+        batches.base_sequence,
+        batches.control,
+    )
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for row, (base, last, crc, producer_id, epoch, sequence, control) in enumerate(rows):
+        identity = producer_id, epoch, sequence
+        if control == DATA:
+            for cluster in _owners(eras, base, asked, replica.cluster, seen):
+                found = asked[cluster].name(identity, base, last - base + 1, crc)
+                if found is not None:
+                    uids[row], operations[row] = found.uid, found.operation
+                    break
+    records = replica.records
+    first = uids[records.batch]
+    index = records.offset - batches.base_offset[records.batch]
+    return replace(
+        replica,
+        records=replace(
+            records,
+            uid=np.where(first == FOREIGN, FOREIGN, first + index),
+            operation=operations[records.batch],
+        ),
+    )
+
+
+def _eras(seen: PartitionView, replica: Replica) -> Sequence[Era]:
+    """The eras of a replica's log when it was captured."""
+    generations = history(seen.partition_facts).generations.get(replica.cluster, ())
+    chosen = [
+        *(g for g in generations if g.before and g.before == replica.moment),
+        *(g for g in generations if 0 < replica.captured <= g.ended),
+        *generations[-1:],
+    ]
+    return chosen[0].eras if chosen else ()
+
+
+def _owners(
+    eras: Sequence[Era], offset: int, asked: Iterable[str], cluster: str, seen: PartitionView
+) -> Iterable[str]:
+    """The clusters whose clients may have written what is at an offset: first the one that should
+    have. A mirror that moves offsets writes as a client of its own."""
+    owner = next((era.owner for era in eras if era.start <= offset < era.end), "")
+    if not seen.guarantee.offsets_kept:
+        return [cluster] if owner == cluster and cluster in asked else []
+    return sorted(asked, key=lambda name: (name != owner, name))
+
+
+def _after_mirrors(seen: PartitionView, *some: Sequence[Replica]) -> Iterator[tuple[Replica, ...]]:
+    """Replicas and earlier ones, with what is mirrored from those replicas named."""
+    sources = {r.cluster: r for r in some[0] if r.canonical}
+    for each in some:
+        yield tuple(_mirrored(seen, replica, sources) for replica in each)
+
+
+def _mirrored(seen: PartitionView, replica: Replica, sources: Mapping[str, Replica]) -> Replica:
+    """A replica with the names of the records that were mirrored to it, by their content. A record
+    that the source never had is named by its own offset, above all others."""
+    records = replica.records
+    uids, operations = records.uid.copy(), records.operation.copy()
+    for era in _eras(seen, replica):
+        source = sources.get(era.source)
+        if source is None or not len(records):
+            continue
+        mine = np.flatnonzero((records.offset >= era.start) & (records.offset < era.end))
+        theirs = records.take(mine)
+        names, known = content_names(source, theirs, read(replica).visible[mine])
+        if source.log_start > 0 or source.cluster in seen.compacted or replica.log_start > 0:
+            unsure = (known > 1) | (_copies(theirs.digest) > 1) | (known == 0)
+            names = np.where(unsure, FOREIGN, names)
+        uids[mine] = names
+        at = locate(source.records.uid, names)
+        operations[mine] = np.where(
+            at >= 0, source.records.operation[at] if len(source.records) else FOREIGN, FOREIGN
+        )
+    return replace(replica, records=replace(records, uid=uids, operation=operations))
+
+
+def _at_source(ids: Ints, how: ProducerIds) -> Ints:
+    """The producer ids that mapped ones have at the source."""
+    if how == "negate":
+        return np.where(ids < _NO_ID, -(ids + 2), ids)
+    if how == "complement":
+        return np.where(ids > _LARGEST // 2, _LARGEST - ids - 1, ids)
+    return np.where(ids < _NO_ID, ids & _LOW, ids) if how == "region" else ids
+
+
+def _read(read: Read, logs: Sequence[Replica]) -> Read:
+    """What a reader got, by the log of its cluster that was captured next."""
+    mine = [log for log in logs if log.cluster == read.cluster]
+    log = next((log for log in mine if log.captured >= read.returned), mine[-1] if mine else None)
+    if log is None or not len(read.offsets) or not len(log.records):
+        return read
+    at = locate(log.records.offset, read.offsets)
+    return replace(read, uids=np.where(at >= 0, log.records.uid[at], FOREIGN))
+
+
+def named_by_content(seen: PartitionView) -> PartitionView:
+    """Names the records of logs that linkflap did not record, where a mirror moves offsets: by the
+    offset at the source of the record with the same content.
+
+    Of several with one content the first visible copy is the source's first, and so on; whatever
+    there is more of repeats the last. Where either log has lost its beginning, it is unknown which
+    copies it had: those get no name. A record that the source has not is named by its own offset,
+    above all others.
+    """
+    source = seen.canonical().get(seen.home)
+    if source is None or len(seen.canonical()) < 2:
+        return seen
+    ours = source.records
+    by_offset = replace(source, records=replace(ours, uid=ours.offset))
+
+    def named(replica: Replica) -> Replica:
+        theirs = replica.records
+        uid, known = content_names(by_offset, theirs, read(replica).visible)
+        if source.log_start > 0 or replica.log_start > 0:
+            uid = np.where((known > 1) | (_copies(theirs.digest) > 1), FOREIGN, uid)
+        nobody = np.full(len(theirs), FOREIGN, np.int64)
+        return replace(replica, records=replace(theirs, uid=uid, operation=nobody))
+
+    own = np.where((source.log_start > 0) & (_copies(ours.digest) > 1), FOREIGN, ours.offset)
+    nobody = np.full(len(ours), FOREIGN, np.int64)
+    return replace(
+        seen,
+        replicas=tuple(
+            named(replica)
+            if replica.cluster != source.cluster
+            else replace(replica, records=replace(ours, uid=own, operation=nobody))
+            if replica is source
+            else replica
+            for replica in seen.replicas
+        ),
+    )
+
+
+def content_names(source: Replica, theirs: Records, visible: Bools) -> tuple[Ints, Ints]:
+    """Per record of another log, the payload id of the source's record with the same content, and
+    how many of these the source has; its own offset, above all others, where it has none."""
+    ours, shown = source.records, read(source).visible
+    rows = np.concatenate((np.flatnonzero(shown), np.flatnonzero(~shown)))
+    order = np.argsort(ours.digest[rows], kind="stable")
+    digests, names = ours.digest[rows][order], ours.uid[rows][order]
+    first = np.searchsorted(digests, theirs.digest)
+    count = np.searchsorted(digests, theirs.digest, side="right") - first
+    seen = np.sort(ours.digest[shown])
+    seen_there = np.searchsorted(seen, theirs.digest, side="right") - np.searchsorted(
+        seen, theirs.digest
+    )
+    known = np.where(seen_there > 0, seen_there, count)
+    nth = _occurrence(theirs.digest, visible)
+    if not len(names):
+        return _ABOVE_ALL + theirs.offset, known
+    at = np.minimum(first + np.minimum(nth, known - 1), len(names) - 1)
+    return np.where(count > 0, names[at], _ABOVE_ALL + theirs.offset), known
+
+
+def _occurrence(digests: Ints, visible: Bools) -> Ints:
+    """Per record, how many with the same content come before it; those that no reader gets come
+    last."""
+    order = np.lexsort((np.arange(len(digests)), ~visible, digests))
+    ordered = digests[order]
+    begins = np.flatnonzero(changes(ordered))
+    nth = np.empty(len(digests), np.int64)
+    lengths = np.diff(np.append(begins, len(ordered)))
+    nth[order] = np.arange(len(ordered)) - np.repeat(begins, lengths)
+    return nth
+
+
+def _copies(digests: Ints) -> Ints:
+    """Per record, how many have the same content."""
+    _, which, counts = np.unique(digests, return_inverse=True, return_counts=True)
+    return np.asarray(counts[which.ravel()], np.int64)
