@@ -46,7 +46,7 @@ from linkflap.harness.model.scenario import (
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import ClusterSpec, Topology, id_of
 from linkflap.harness.runtimes import RUNTIMES
-from linkflap.harness.runtimes.distribution import setting_names
+from linkflap.harness.runtimes.distribution import kafka_settings
 from linkflap.harness.runtimes.distribution.kafka import look_for, released
 from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS, command, jvms
 from linkflap.harness.workloads.context import value_of
@@ -222,6 +222,7 @@ _RESERVED: Final = re.compile(
 """Settings that linkflap sets itself, that load code, that name files, or that bind to addresses
 beyond loopback."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9.-]*")
+IN_SYNC: Final = "min.insync.replicas"
 
 
 def of_brokers(
@@ -237,7 +238,7 @@ def of_brokers(
                 "scenario may; leave it out",
             )
     config = _config(reader, at, given)
-    _known(reader, at, setting_names.BROKER, config, [cluster.kafka])
+    _known(reader, at, kafka_settings.BROKER, config, [cluster.kafka])
     return config
 
 
@@ -247,11 +248,24 @@ def of_topics(reader: Reader, given: Mapping[str, Option], topology: Topology) -
     _known(
         reader,
         ("topics", "config"),
-        setting_names.TOPIC,
+        kafka_settings.TOPIC,
         config,
         [cluster.kafka for cluster in topology.clusters],
     )
     return config
+
+
+def _check_in_sync(reader: Reader, topics: TopicSpec, topology: Topology) -> None:
+    """Refuses topics that no producer with acks=all could ever write."""
+    fewest = min(topology.clusters, key=lambda cluster: cluster.brokers)
+    replicas = min(topics.replicas, fewest.brokers)
+    if int(topics.config.get(IN_SYNC, 1)) > replicas:
+        reader.fail(
+            ("topics", "config", IN_SYNC),
+            f"{IN_SYNC} is {topics.config[IN_SYNC]}, and a topic of {fewest.name} has {replicas} "
+            f"{'replica' if replicas == 1 else 'replicas'}; give at most {replicas}, or more "
+            f'brokers (topology = "{fewest.name}:3->…")',
+        )
 
 
 def _config(reader: Reader, at: KeyPath, given: Mapping[str, Option]) -> dict[str, str]:
@@ -272,13 +286,16 @@ def _config(reader: Reader, at: KeyPath, given: Mapping[str, Option]) -> dict[st
 
 
 def _known(
-    reader: Reader, at: KeyPath, of: str, config: Iterable[str], kafkas: Iterable[str]
+    reader: Reader, at: KeyPath, of: str, config: Mapping[str, str], kafkas: Iterable[str]
 ) -> None:
-    """Refuses settings that neither a release of Kafka knows nor a user's build in a folder. The
-    settings of an image are not known, so none is refused."""
-    for name in config:
+    """Refuses settings that neither a release of Kafka knows nor a user's build in a folder, and
+    values that no release takes. The settings of an image are not known, so none is refused."""
+    settings = kafka_settings.settings(of)
+    for name, value in config.items():
+        if name in settings and not settings[name].takes(value):
+            reader.fail((*at, name), f"{name} is {value!r}; give {settings[name].legal}")
         if not any(_knows(of, name, asked) for asked in dict.fromkeys(kafkas)):
-            near = nearest(name, setting_names.names(of))
+            near = nearest(name, settings)
             reader.fail(
                 (*at, name),
                 f"Kafka has no setting {name!r} of a {of}{near}; write it as in Kafka's "
@@ -288,9 +305,9 @@ def _known(
 
 def _knows(of: str, name: str, asked: str) -> bool:
     if asked in released():
-        return setting_names.knows(of, name)
+        return kafka_settings.knows(of, name)
     try:
-        return setting_names.knows(of, name, look_for(asked))
+        return kafka_settings.knows(of, name, look_for(asked))
     except InputError:  # an image, or not a folder: `check_kafka` distinguishes them
         return True
 
@@ -346,7 +363,7 @@ def _text(path: Path) -> str:
                 f"{path} is larger than {LARGEST >> 20} MiB, which no scenario is; name a scenario "
                 "file"
             )
-        return path.read_text()
+        return path.read_text("utf-8-sig")  # editors on Windows begin a file with a BOM
     except FileNotFoundError:
         raise InputError(
             f"there is no scenario file {path}; linkflap run NAME --dry-run --save {path} "
@@ -391,7 +408,14 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
         runtime=file.runtime,
     )
     if reader.asked is None:
+        _check_in_sync(reader, made.topics, topology)
         reader.placed(("fault",), lambda: schedule.check(made.schedule, topology))
+    if made.budgets != Budgets() and not any(spec.name.fails_over for spec in made.schedule):
+        reader.fail(
+            ("budgets",),
+            "a budget is what a failover may cost, and no fault of this file is one; add a "
+            "failover-planned or failover-forced, or leave the budgets out",
+        )
     return made
 
 

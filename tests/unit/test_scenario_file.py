@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 import zipfile
 from pathlib import Path
@@ -18,12 +19,20 @@ from linkflap.harness import mirrors, workloads
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import SCHEMA_VERSION
 from linkflap.harness.rundir import FORMAT, RunReader
-from linkflap.harness.runtimes.distribution import setting_names
+from linkflap.harness.runtimes.distribution import kafka_settings
 from linkflap.topologies import parse
 
 # A valid scenario file, and the command that reads it.
 
 
+ONE_FLAP = """schema = 1
+name = "mine"
+topology = "A->B"
+mirror = { kind = "shadow" }
+duration = 5.0
+workload = [{ kind = "transactional", home = "A" }]
+fault = [{ id = "flap", fault = "link-flap", target = "A->B", at = 1.0 }]
+"""
 GOOD = """\
 schema = 1
 name = "mine"
@@ -250,7 +259,7 @@ def test_settings_of_a_build_of_ones_own_are_known_by_its_jars(tmp_path: Path) -
         "mirror.fetch.pause.ms",
         "plugin.pace",
         "log.topic.pace.ms",
-        "num.io.threads",
+        "log.preallocate",
         "rsm.config.bucket",
     ):
         read(made(tmp_path, text.replace("auto.create.topics.enable", known)), seed=1)
@@ -267,6 +276,63 @@ def test_settings_of_a_build_of_ones_own_are_known_by_its_jars(tmp_path: Path) -
     read(made(tmp_path, image), seed=1)  # unknown before it exists
 
 
+@pytest.mark.parametrize(
+    ("of", "name", "legal", "wrong", "says"),
+    [
+        ("topic", "cleanup.policy", "compact, delete", "compakt", "some of compact, delete"),
+        (
+            "topic",
+            "message.timestamp.type",
+            "LogAppendTime",
+            "logappendtime",
+            "one of CreateTime, LogAppendTime",
+        ),
+        ("topic", "retention.ms", "-1", "soon", "a whole number of -1 or more"),
+        ("topic", "retention.ms", "60000", "-2", "a whole number of -1 or more"),
+        ("topic", "min.cleanable.dirty.ratio", "0.5", "1.5", "a number from 0 to 1"),
+        ("topic", "preallocate", "True", "yes", "true or false"),
+        ("broker", "num.io.threads", "8", "8.5", "a whole number of 1 or more"),
+        ("broker", "message.max.bytes", "1048588", "3000000000", "a whole number of 0 or more"),
+    ],
+)
+def test_a_value_that_no_release_takes_is_refused(
+    of: str, name: str, legal: str, wrong: str, says: str
+) -> None:
+    setting = kafka_settings.settings(of)[name]
+    assert setting.takes(legal)
+    assert not setting.takes(wrong)
+    assert setting.legal == says
+
+
+def test_a_setting_has_the_values_of_all_releases() -> None:
+    older, newer = (
+        kafka_settings.Setting.of("INT", "[14,...]"),
+        kafka_settings.Setting.of("INT", "[1048576,...,2097152]"),
+    )
+    assert str(older | newer) == "INT [14,...]"
+    texts = [kafka_settings.Setting.of("STRING", each) for each in ("[a, b]", "[b, c]")]
+    assert str(texts[0] | texts[1]) == "STRING [a, b, c]"
+    assert str(texts[0] | older) == "STRING"
+
+
+@pytest.mark.parametrize(
+    ("added", "says"),
+    [
+        ('[topics]\nconfig = { "retention.ms" = "soon" }', "retention.ms is 'soon'; give a whole"),
+        (
+            '[topics]\nconfig = { "min.insync.replicas" = 2 }',
+            "min.insync.replicas is 2, and a topic of A has 1 replica; give at most 1",
+        ),
+        ("[budgets]\nrto_seconds = 5.0", "a budget is what a failover may cost, and no fault of"),
+    ],
+)
+def test_what_would_fail_later_is_refused_at_once(tmp_path: Path, added: str, says: str) -> None:
+    text = f"{ONE_FLAP}{added}\n"
+    with pytest.raises(InputError, match=rf"line \d+: {re.escape(says)}"):
+        read(made(tmp_path, text), seed=1)
+    assert read(made(tmp_path, "\ufeff" + ONE_FLAP), seed=1)  # a BOM is no mistake
+
+
 def test_names_of_settings_are_those_of_all_releases() -> None:
     for name in (
         "log.message.timestamp.type",
@@ -274,13 +340,13 @@ def test_names_of_settings_are_those_of_all_releases() -> None:
         "inter.broker.protocol.version",
         "num.io.threads",
     ):
-        assert setting_names.knows(setting_names.BROKER, name)
-    assert setting_names.names(setting_names.TOPIC) > {
+        assert kafka_settings.knows(kafka_settings.BROKER, name)
+    assert kafka_settings.settings(kafka_settings.TOPIC).keys() > {
         "cleanup.policy",
         "message.downconversion.enable",
         "segment.ms",
     }
-    assert setting_names.minors(["3.9.0", "3.9.2", "4.0.0", "4.10.1"]) == [
+    assert kafka_settings.minors(["3.9.0", "3.9.2", "4.0.0", "4.10.1"]) == [
         "3.9.2",
         "4.0.0",
         "4.10.1",

@@ -1,0 +1,192 @@
+"""Names and values of the settings of brokers and topics. A broker only warns about an unknown
+name, so a typo would go unnoticed; a value that is wrong would end it after linkflap has waited.
+
+`kafka/settings.names` has the settings of all supported releases, each with its type, and with its
+values where Kafka's ConfigDef lists them or has a range: the union of all releases. It is made from
+the releases themselves: `python -m linkflap.harness.runtimes.distribution.kafka_settings >
+kafka/settings.names`. A name need not be known to the cluster's own release, because brokers may be
+upgraded while a scenario runs. For a user's own build, every name in its jars is known too: the
+name of a setting, also of a plug-in's, is a constant of some class.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import struct
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from linkflap.harness.jvm.bridge import Bridge
+from linkflap.harness.machine.java import java_for
+from linkflap.harness.runtimes.distribution.kafka import Kafka, kafka, released
+
+BROKER: Final = "broker"
+TOPIC: Final = "topic"
+_NAMES: Final = Path(__file__).parent / "kafka" / "settings.names"
+_HANDED_ON: Final = ("rsm.config.", "rlmm.config.")
+"""Prefixes of settings that a broker passes to plug-ins for tiered storage (KIP-405), with any name
+after them."""
+_SERVER_SIDE: Final = "log."
+"""A prefix that turns a topic's setting into the broker's default for it. Kafka composes these
+names at run time (ServerTopicConfigSynonyms)."""
+
+
+_SMALLEST: Final = {"SHORT": -(2**15), "INT": -(2**31), "LONG": -(2**63)}
+_RANGE: Final = re.compile(r"\[(?P<low>-?[\d.E]+,)?\.\.\.(?P<high>,-?[\d.E]+)?\]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """The values of a setting: its ConfigDef.Type, all its texts (none: any), and its range."""
+
+    type: str
+    choices: tuple[str, ...] = ()
+    low: float = -math.inf
+    high: float = math.inf
+
+    @classmethod
+    def of(cls, type: str, validator: str) -> Setting:
+        """A ConfigDef key: its type, and its validator as text; `[1,...]`, `[a, b]`, or none."""
+        if found := _RANGE.fullmatch(validator):
+            low, high = ((found[n] or "").strip(",") for n in ("low", "high"))
+            return cls(type=type, low=float(low or -math.inf), high=float(high or math.inf))
+        if type in ("STRING", "LIST") and re.fullmatch(r"\[[\w-]+(, [\w-]+)*\]", validator):
+            return cls(type=type, choices=tuple(sorted(validator[1:-1].split(", "))))
+        return cls(type=type)
+
+    def __or__(self, other: Setting) -> Setting:
+        """What one of two releases takes."""
+        if self.type != other.type:
+            return Setting(type="STRING")
+        every = self.choices and other.choices and {*self.choices, *other.choices}
+        return Setting(
+            type=self.type,
+            choices=tuple(sorted(every)),
+            low=min(self.low, other.low),
+            high=max(self.high, other.high),
+        )
+
+    def __str__(self) -> str:
+        """As a line of the file has it."""
+        if self.choices:
+            return f"{self.type} [{', '.join(self.choices)}]"
+        ends = [f"{end:.15g}" if math.isfinite(end) else "" for end in (self.low, self.high)]
+        low, high = ends[0] and f"{ends[0]},", ends[1] and f",{ends[1]}"
+        return f"{self.type} [{low}...{high}]" if low or high else self.type
+
+    def takes(self, value: str) -> bool:
+        """Whether Kafka can read a value of a properties file as one of this setting."""
+        value = value.strip()
+        if self.type == "BOOLEAN":
+            return value.lower() in ("true", "false")
+        if self.choices:
+            words = [each.strip() for each in value.split(",")] if self.type == "LIST" else [value]
+            return not value or all(word in self.choices for word in words)
+        if self.type not in (*_SMALLEST, "DOUBLE"):
+            return True
+        try:
+            number = float(value) if self.type == "DOUBLE" else int(value)
+        except ValueError:
+            return False
+        least = _SMALLEST.get(self.type, -math.inf)
+        return max(self.low, least) <= number <= min(self.high, -least - 1)
+
+    @property
+    def legal(self) -> str:
+        """What to give, in words."""
+        if self.type == "BOOLEAN":
+            return "true or false"
+        if self.choices:
+            return f"{'some' if self.type == 'LIST' else 'one'} of {', '.join(self.choices)}"
+        number = "a number" if self.type == "DOUBLE" else "a whole number"
+        if math.isfinite(self.low) and math.isfinite(self.high):
+            return f"{number} from {self.low:.15g} to {self.high:.15g}"
+        return f"{number} of {self.low:.15g} or more" if math.isfinite(self.low) else number
+
+
+@functools.cache
+def settings(of: str) -> Mapping[str, Setting]:
+    """The settings of brokers, or of topics, in any release."""
+    rows = (line.split(" ", 3) for line in _NAMES.read_text().splitlines())
+    return {
+        name: Setting.of(type, *values or [""]) for kind, name, type, *values in rows if kind == of
+    }
+
+
+def knows(of: str, name: str, build: Kafka | None = None) -> bool:
+    """Whether a release, or else the user's own `build`, has such a setting."""
+    if name in settings(of) or (of == BROKER and name.startswith(_HANDED_ON)):
+        return True
+    return build is not None and _mentions(build, (name, name.removeprefix(_SERVER_SIDE)))
+
+
+def _mentions(build: Kafka, words: Iterable[str]) -> bool:
+    """Whether one of these is a complete constant in a class of these jars (Java Virtual Machine
+    Specification, 4.4.7)."""
+    constants = [b"\x01" + struct.pack(">H", len(word)) + word.encode() for word in set(words)]
+    return any(
+        any(constant in body for constant in constants)
+        for jar in build.jars
+        for body in _classes(jar)
+    )
+
+
+def _classes(jar: Path) -> Iterable[bytes]:
+    try:
+        with zipfile.ZipFile(jar) as inside:
+            yield from (
+                inside.read(entry)
+                for entry in inside.infolist()
+                if entry.filename.endswith(".class")
+            )
+    except (OSError, zipfile.BadZipFile):  # whoever starts it will say so
+        return
+
+
+def minors(versions: Iterable[str]) -> list[str]:
+    """The newest patch of each minor release, because patches add no settings."""
+    newest: dict[str, str] = {}
+    for version in versions:
+        match = re.match(r"\d+\.\d+", version)
+        newest[match.group() if match else version] = version
+    return list(newest.values())
+
+
+def asked_of(build: Kafka, folder: Path) -> Mapping[tuple[str, str], Setting]:
+    """The settings that a Kafka's own code lists. Starts a JVM with its jars."""
+    from py4j.java_gateway import get_field
+
+    bridge = Bridge(
+        java_for(build.version), build.classpath, folder, name=f"settings-{build.version}"
+    )
+    try:
+        logs = bridge.java.org.apache.kafka.storage.internals.log
+        every = {
+            BROKER: bridge.java.kafka.server.KafkaConfig.configDef().configKeys(),
+            TOPIC: logs.LogConfig.configDefCopy().configKeys(),
+        }
+        return {
+            (of, str(name)): Setting.of(
+                str(get_field(key, "type")), str(get_field(key, "validator") or "")
+            )
+            for of, keys in every.items()
+            for name, key in keys.items()
+        }
+    finally:
+        bridge.close()
+
+
+if __name__ == "__main__":
+    found: dict[tuple[str, str], Setting] = {}
+    with tempfile.TemporaryDirectory() as own:
+        for release in minors(released()):
+            for name, setting in asked_of(kafka(release), Path(own)).items():
+                found[name] = found.get(name, setting) | setting
+    sys.stdout.writelines(f"{of} {name} {found[of, name]}\n" for of, name in sorted(found))
