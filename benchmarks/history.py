@@ -24,15 +24,14 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT, Values
 from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
-from linkflap.harness.model.wait import pause, until
+from linkflap.harness.model.wait import now, pause, until
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
 from linkflap.harness.workloads.crew import ClientNames
-from linkflap.harness.workloads.librdkafka import producer_config
+from linkflap.harness.workloads.library import producer_config
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
 

@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from crc32c import crc32c
 
-from linkflap.harness.log.encoding import record
+from linkflap.harness.log.layout import record
 
 TOPIC = "A.orders"
 RECORDS, BATCHES = 300, 10

@@ -28,11 +28,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.mirrors import make_mirror
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.events import Kind, stamped
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.model.wait import pause, until
+from linkflap.harness.model.wait import now, pause, until
 from linkflap.harness.runtimes.process import deploy
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import Connection

@@ -22,7 +22,6 @@ from linkflap.chaos.faults import (
     check_options,
 )
 from linkflap.chaos.triggers import condition, known, unknown
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
 from linkflap.harness.model.events import FaultBite, FaultEnd, FaultHeal, FaultStart, Trigger
 from linkflap.harness.model.faults import KILL, REVERSE, UNCLEAN
@@ -31,7 +30,7 @@ from linkflap.harness.model.protocols import Bite, Fault, Recorder, World
 from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import Topology
-from linkflap.harness.model.wait import patient, pause, until
+from linkflap.harness.model.wait import now, patient, pause, until
 from linkflap.harness.runtimes import faketime
 
 

@@ -22,10 +22,10 @@ from typing import Final, Protocol
 from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.protocols import MirrorStage, ReportsStage, World
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import TopicPartition, is_data_topic
+from linkflap.harness.model.wait import now
 from linkflap.harness.wire.offsets import Bound, answered_bounds, leader_epochs, quiet
 
 ANSWERS_WITHIN: Final = 2.0

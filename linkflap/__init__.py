@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from linkflap.harness.model.errors import FaultError as FaultError
     from linkflap.harness.model.errors import InputError as InputError
     from linkflap.harness.model.errors import LinkflapError as LinkflapError
-    from linkflap.harness.model.failover_cost import Failover as Failover
     from linkflap.harness.model.scenario import Scenario as Scenario
     from linkflap.harness.model.scenario import WorkloadSpec as WorkloadSpec
     from linkflap.harness.model.verdict import Anomaly as Anomaly
     from linkflap.harness.model.verdict import CheckResult as CheckResult
+    from linkflap.harness.model.verdict import Failover as Failover
     from linkflap.harness.model.verdict import Verdict as Verdict
 
 _HOMES = {
@@ -56,7 +56,7 @@ _HOMES = {
     "CheckResult": "linkflap.harness.model.verdict",
     "Consumer": "linkflap.api.consumer",
     "EnvironmentFailure": "linkflap.harness.model.errors",
-    "Failover": "linkflap.harness.model.failover_cost",
+    "Failover": "linkflap.harness.model.verdict",
     "FaultError": "linkflap.harness.model.errors",
     "InputError": "linkflap.harness.model.errors",
     "Judged": "linkflap.api.runs",

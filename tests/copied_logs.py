@@ -12,7 +12,7 @@ from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.checks import REGISTRY, finding_rows
 from linkflap.spark_verify.checks.finding_rows import FindingRow
-from linkflap.spark_verify.read.damage import damage_of
+from linkflap.spark_verify.read.rows import damage_of
 from linkflap.spark_verify.verdict.judge import Judgement, judge
 from tests.kafka_log import (
     ABORT,

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.events import Event, Kind, read, stamped
 from linkflap.harness.model.history import EventRow
+from linkflap.harness.model.wait import now
 
 _LEAST: Final[Mapping[str, Mapping[str, object]]] = {
     "fault-bite": {"observable": "it", "measured": 1, "expected": 1},

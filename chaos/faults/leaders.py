@@ -25,14 +25,13 @@ from linkflap.chaos.faults.brokers import HEALS_WITHIN
 from linkflap.chaos.faults.clusters import cluster_of, cluster_reason
 from linkflap.harness.capture.replicas import epochs_in, log_end
 from linkflap.harness.log.layout import ABORT, COMMIT
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, LinkflapError
 from linkflap.harness.model.events import LostRange
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.harness.model.protocols import Bite, Broker, Cluster, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
-from linkflap.harness.model.wait import until
+from linkflap.harness.model.wait import now, until
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import AnyOf

@@ -12,7 +12,6 @@ from confluent_kafka.admin import AdminClient
 
 from linkflap.chaos.faults.base import FaultBase, settings, watch
 from linkflap.chaos.faults.clusters import ElectedLoss
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import (
     DeadlineExceeded,
     EnvironmentFailure,
@@ -32,7 +31,7 @@ from linkflap.harness.model.protocols import (
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
-from linkflap.harness.model.wait import patient, until
+from linkflap.harness.model.wait import now, patient, until
 from linkflap.harness.runtimes import probe
 from linkflap.harness.wire.offsets import answered_bounds, bounds, quiet
 

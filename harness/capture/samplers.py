@@ -38,7 +38,6 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from linkflap.harness.model.events import (
     HostStall,
@@ -51,7 +50,7 @@ from linkflap.harness.model.protocols import Cluster, Deployment, Recorder
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.threads import Background, stop_all
 from linkflap.harness.model.topology import TopicPartition
-from linkflap.harness.model.wait import until
+from linkflap.harness.model.wait import now, until
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import Connection

@@ -28,7 +28,7 @@ from typing import Final
 
 from linkflap.harness.log import batches, layout, old_messages, records, reference
 from linkflap.harness.log.codecs import CannotInflate
-from linkflap.harness.log.encoding import read_unsigned_varint
+from linkflap.harness.log.layout import read_unsigned_varint
 from linkflap.harness.log.reference import MalformedBatch
 
 TRANSACTIONS: Final = "__transaction_state"

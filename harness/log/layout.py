@@ -21,11 +21,17 @@ Kafka 0.11.
 A record is: varint length | attributes i8 | varlong timestamp delta | varint offset delta | varint
 key length, key | varint value length, value | varint header count | (varint key length, key, varint
 value length, value)*; varints are zigzag, length -1 is null.
-"""
+
+Here are the positions, a walk over the batches of bytes, and the writing of a batch."""
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
+
+from crc32c import crc32c
 
 LENGTH_AT: Final = 8
 LENGTH_ENDS: Final = 12
@@ -69,3 +75,107 @@ producer's last sequence."""
 SKIPPED_CONTROL: Final = 4
 """A control batch of another type, which consumers skip: KRaft's (2 to 6), or a later release's."""
 RESET_TYPE: Final = 7
+
+
+Buffer = bytes | bytearray | memoryview
+HEAD: Final = struct.Struct(">qiib")
+"""Base offset, length, leader epoch, magic: what every batch of format 2 begins with."""
+INT: Final = struct.Struct(">i")
+LONG: Final = struct.Struct(">q")
+SMALLEST_BATCH: Final = LENGTH_ENDS + SMALLEST_OLD_LENGTH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Where one complete batch is in a buffer: bytes [start, stop); offsets [base, last].
+
+    Of a message of format 0 or 1 `base` and `last` are its last offset; leader epoch and producer
+    id are -1.
+    """
+
+    start: int
+    stop: int
+    base: int
+    last: int
+    epoch: int
+    producer_id: int
+
+
+def walk(buffer: Buffer) -> Iterator[Batch]:
+    """The complete batches that a buffer begins with; a partial one at the end is left out, as
+    followers do.
+
+    Raises ValueError where a length cannot be one.
+    """
+    start, size = 0, len(buffer)
+    while size - start >= SMALLEST_BATCH:
+        base, length, epoch, magic = HEAD.unpack_from(buffer, start)
+        stop = start + LENGTH_ENDS + length
+        if stop - start < SMALLEST_BATCH:
+            raise ValueError(f"a batch of {stop - start} bytes at offset {base}")
+        if stop > size:
+            return
+        last, producer = base, -1
+        if magic < MAGIC or stop - start < HEADER_SIZE:
+            epoch = -1
+        else:
+            last = base + INT.unpack_from(buffer, start + LAST_DELTA_AT)[0]
+            (producer,) = LONG.unpack_from(buffer, start + PRODUCER_ID_AT)
+        yield Batch(start=start, stop=stop, base=base, last=last, epoch=epoch, producer_id=producer)
+        start = stop
+
+
+_COVERED: Final = struct.Struct(">hiqqqhii")
+_HEAD: Final = struct.Struct(">qiibI")
+_LONGEST: Final = 28
+"""The last shift of a varint of 32 bits."""
+
+
+def unsigned_varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*out, value))
+
+
+def varint(value: int) -> bytes:
+    """Zigzag, as the fields of records have it."""
+    return unsigned_varint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+def read_unsigned_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """The number at a position, and the position after it. Raises ValueError, and IndexError at the
+    end of the data."""
+    value = shift = 0
+    while (byte := data[at]) & 0x80:
+        value |= (byte & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if shift > _LONGEST:
+            raise ValueError("a number of more than 32 bits")
+    return value | byte << shift, at + 1
+
+
+def batch(
+    records: Sequence[tuple[bytes | None, bytes]],
+    *,
+    offset: int = 0,
+    leader_epoch: int,
+    attributes: int = 0,
+    time: int = 0,
+    producer: tuple[int, int] = (-1, -1),
+    sequence: int = -1,
+) -> bytes:
+    """A batch of records (key, value). `time` is in milliseconds; `producer` is an id and its
+    epoch."""
+    body = b"".join(record(delta, *each) for delta, each in enumerate(records))
+    count = len(records)
+    covered = _COVERED.pack(attributes, count - 1, time, time, *producer, sequence, count) + body
+    length = len(covered) + CRC_FROM - LENGTH_ENDS
+    return _HEAD.pack(offset, length, leader_epoch, MAGIC, crc32c(covered)) + covered
+
+
+def record(delta: int, key: bytes | None, value: bytes) -> bytes:
+    keyed = varint(-1) if key is None else varint(len(key)) + key
+    content = b"\0\0" + varint(delta) + keyed + varint(len(value)) + value + varint(0)
+    return varint(len(content)) + content

@@ -9,7 +9,6 @@ from typing import Any, Final, Literal, TypeVar, get_args
 
 import msgspec
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.faults import FaultName, Target
 from linkflap.harness.model.history import (
     Count,
@@ -23,6 +22,7 @@ from linkflap.harness.model.history import (
 )
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
+from linkflap.harness.model.wait import now
 
 _TAG: Final = "event"
 _SUBJECT: Final = "subject"
@@ -185,7 +185,7 @@ class WaitedFor(msgspec.Struct, frozen=True, kw_only=True):
 
 class ClientStalled(OfClient, frozen=True, kw_only=True):
     """A client, or the group of several, had work and made no progress for `seconds` after all
-    faults had ended (`linkflap.recording.liveness`).
+    faults had ended (`linkflap.recording.run_end`).
 
     `coordinator` is what its coordinator said of its group or its transactional id then, in words;
     `last_words` are the last lines of a program's log.

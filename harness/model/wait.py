@@ -62,3 +62,11 @@ def patient(seconds: float) -> float:
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
     return seconds * min(max(os.getloadavg()[0] / processors, 1.0), _SLOWEST)
+
+
+_ANCHOR = time.time_ns() - time.monotonic_ns()
+
+
+def now() -> int:
+    """Nanoseconds since the Unix epoch, monotonic within this process."""
+    return _ANCHOR + time.monotonic_ns()

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Self, TypeVar
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import EventRow, GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.model.scenario import SCHEMA_VERSION, Scenario
+from linkflap.harness.model.wait import now
 from linkflap.harness.version import VERSION
 
 RENAMED: Final[Mapping[bytes, bytes]] = {

@@ -14,10 +14,10 @@ from typing import Final, TypeVar
 import msgspec
 
 from linkflap.harness.machine.disk_full import Breakage
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.events import Event, Kind
 from linkflap.harness.model.history import Bounds, EventRow, GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import manifest
 from linkflap.harness.rundir.files import Appender, EventLog, write_whole
 from linkflap.harness.rundir.values import Row, Run, Status

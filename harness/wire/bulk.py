@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from linkflap.harness.log.encoding import read_unsigned_varint
+from linkflap.harness.log.layout import read_unsigned_varint
 
 Buffer = bytes | bytearray | memoryview
 Message = Any

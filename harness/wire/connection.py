@@ -17,6 +17,7 @@ from linkflap.harness.wire.access import (
     CLIENT,
     Access,
     AuthenticationRefused,
+    Login,
     Unanswered,
     access_to,
     host_and_port,
@@ -24,7 +25,6 @@ from linkflap.harness.wire.access import (
 )
 from linkflap.harness.wire.bulk import Buffer, Pieces
 from linkflap.harness.wire.messages import Malformed, Message
-from linkflap.harness.wire.sasl import Login
 from linkflap.harness.wire.stream import Stream
 
 _CONNECT_SECONDS: Final = 3.0

@@ -20,12 +20,12 @@ from linkflap.harness.wire.access import (
     Access,
     Address,
     AuthenticationRefused,
+    Login,
     Unanswered,
     host_and_port,
     logging_in,
 )
 from linkflap.harness.wire.messages import Malformed, Message
-from linkflap.harness.wire.sasl import Login
 
 _PIECE: Final = 1 << 20
 _END: Final = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)

@@ -12,10 +12,9 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from typing import Final
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.events import ClientCrash
 from linkflap.harness.model.protocols import Moment
-from linkflap.harness.model.wait import until
+from linkflap.harness.model.wait import now, until
 from linkflap.harness.workloads.context import Context
 from linkflap.harness.workloads.protocol import ClientState, Counts
 

@@ -23,12 +23,12 @@ from confluent_kafka.admin import AdminClient
 from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.user_programs import Foreign, program
 from linkflap.harness.model.clients import libraries
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import ClientDied, ClientRestarted, ProgramStarted
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import TopicPartition, topic_name
+from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.wire.offsets import Bound, bounds, quiet
 from linkflap.harness.workloads import COMMAND_OPTIONS, jvms

@@ -23,7 +23,6 @@ from typing import Final, Protocol
 
 from confluent_kafka import KafkaError, KafkaException
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import (
     Ending,
     Fetched,
@@ -34,9 +33,10 @@ from linkflap.harness.model.history import (
     SendGroup,
 )
 from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT, Values
+from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import Appender
 from linkflap.harness.workloads.client import SLICE, Client
-from linkflap.harness.workloads.librdkafka import STATISTICS_MS, describe, producer_config
+from linkflap.harness.workloads.library import STATISTICS_MS, describe, producer_config
 
 REFUSALS: Final = frozenset(
     {

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.events import ClientDied, InFlight
 from linkflap.harness.model.history import Operation
+from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import LastRows, last_rows
 from linkflap.harness.workloads.protocol import ClientState, Counts, Hosted, KillAt, KilledAt
 

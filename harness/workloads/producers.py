@@ -23,16 +23,16 @@ from typing import Final
 import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.events import ProducerReplaced
 from linkflap.harness.model.history import Ending, OutcomeName
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.payload import KEYS, LARGEST_VALUE, Values
 from linkflap.harness.model.protocols import Moment
+from linkflap.harness.model.wait import now
 from linkflap.harness.workloads.client import SLICE, Client
 from linkflap.harness.workloads.context import VIA, Context, Options
 from linkflap.harness.workloads.incarnation import Incarnation, InvokedOperation
-from linkflap.harness.workloads.librdkafka import describe
+from linkflap.harness.workloads.library import describe
 from linkflap.harness.workloads.protocol import ClientState
 
 

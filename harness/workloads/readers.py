@@ -16,16 +16,20 @@ from typing import Final, cast
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.payload import FOREIGN, uid_in
 from linkflap.harness.model.scenario import group_of
 from linkflap.harness.model.topology import TopicPartition as Partition
+from linkflap.harness.model.wait import now
 from linkflap.harness.workloads.client import SLICE, Client
 from linkflap.harness.workloads.context import VIA, Context, Options
-from linkflap.harness.workloads.library import ClientConsumer, ClientMessage
-from linkflap.harness.workloads.librdkafka import consumer_config, describe
+from linkflap.harness.workloads.library import (
+    ClientConsumer,
+    ClientMessage,
+    consumer_config,
+    describe,
+)
 from linkflap.harness.workloads.protocol import ClientState
 
 ISOLATIONS: Final = ("read_committed", "read_uncommitted")

@@ -24,16 +24,15 @@ from typing import Final
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Ending, Fetched, OutcomeName
 from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.model.topology import topic_name
+from linkflap.harness.model.wait import now
 from linkflap.harness.workloads import producers
 from linkflap.harness.workloads.client import GRACE, SLICE
 from linkflap.harness.workloads.context import Context, Options
 from linkflap.harness.workloads.incarnation import Incarnation, InvokedOperation
-from linkflap.harness.workloads.library import ClientConsumer
-from linkflap.harness.workloads.librdkafka import describe
+from linkflap.harness.workloads.library import ClientConsumer, describe
 from linkflap.harness.workloads.producers import ABORT_SHARE, COMMON, RETRY, Producing
 from linkflap.harness.workloads.readers import ASK, READER_OPTIONS, ReaderClient, fetched
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from confluent_kafka import KafkaException
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import SHARE_LOCK_MS, Fetched, PollKind
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import group_of
 from linkflap.harness.model.topology import TopicPartition as Partition
+from linkflap.harness.model.wait import now
 from linkflap.harness.workloads.client import SLICE
 from linkflap.harness.workloads.context import Context, Options
-from linkflap.harness.workloads.librdkafka import consumer_config, describe
+from linkflap.harness.workloads.library import consumer_config, describe
 from linkflap.harness.workloads.readers import READS, PollingClient, fetched, rows_at
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from typing import Final
 
 import msgspec
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import (
     DeadlineExceeded,
     EnvironmentFailure,
@@ -28,7 +27,7 @@ from linkflap.harness.model.errors import (
 )
 from linkflap.harness.model.events import ClientRestarted
 from linkflap.harness.model.protocols import Running
-from linkflap.harness.model.wait import until
+from linkflap.harness.model.wait import now, until
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.workloads.members import Death, Deaths, Member
 from linkflap.harness.workloads.prefork import Prefork

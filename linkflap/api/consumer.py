@@ -15,9 +15,9 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from linkflap.api.own_clients import CONSUMER, at
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
-from linkflap.harness.workloads.librdkafka import describe
+from linkflap.harness.model.wait import now
+from linkflap.harness.workloads.library import describe
 from linkflap.harness.workloads.readers import fetched, partition_of
 
 ASK: Final = 5.0

@@ -23,17 +23,17 @@ from linkflap.harness.capture import logs, samplers
 from linkflap.harness.capture.samplers import SettingsSampler
 from linkflap.harness.guarantees import declared
 from linkflap.harness.mirrors import make_mirror
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.payload import drawn_seed
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import Minimums, MirrorSpec, Option, Scenario, WorkloadSpec
 from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads.make_crew import check_all, make_all
 from linkflap.recording import run_end
-from linkflap.recording.drain import drain
+from linkflap.recording.run_end import drain
 from linkflap.recording.surroundings import java_inside, surroundings
 from linkflap.recording.unexpected_exits import UnexpectedExits
 from linkflap.recording.world import RunWorld

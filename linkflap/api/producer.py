@@ -19,13 +19,13 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from linkflap.api.own_clients import PRODUCER, at
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.history import Ending, OperationKind, OutcomeName
 from linkflap.harness.model.payload import HEADER, LAYOUT
+from linkflap.harness.model.wait import now
 from linkflap.harness.workloads.client import Tally
 from linkflap.harness.workloads.incarnation import InvokedOperation, OperationRows
-from linkflap.harness.workloads.librdkafka import STATISTICS_MS, describe, identity_in
+from linkflap.harness.workloads.library import STATISTICS_MS, describe, identity_in
 
 
 class WrittenOperations(confluent_kafka.Producer):

@@ -10,10 +10,9 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.failover_cost import Failover
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.topology import Topology
-from linkflap.harness.model.verdict import Anomaly, CheckResult, Verdict
+from linkflap.harness.model.verdict import Anomaly, CheckResult, Failover, Verdict
 
 if TYPE_CHECKING:
     from linkflap.judging.verifier import VerifierAnswer

@@ -24,20 +24,25 @@ from linkflap.harness.capture import logs, samplers
 from linkflap.harness.capture.logs import Since
 from linkflap.harness.capture.samplers import SettingsSampler
 from linkflap.harness.mirrors import make_mirror
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
 from linkflap.harness.model.events import Phase
 from linkflap.harness.model.protocols import Deployment, WireRecording
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.threads import side_by_side, stop_all
-from linkflap.harness.model.wait import patient, until
+from linkflap.harness.model.wait import now, patient, until
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads import jvms
 from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.make_crew import check_all, make_all
-from linkflap.recording.drain import drain
-from linkflap.recording.liveness import await_progress
-from linkflap.recording.run_end import broken_off, ended, remove_data, with_room, written
+from linkflap.recording.run_end import (
+    await_progress,
+    broken_off,
+    drain,
+    ended,
+    remove_data,
+    with_room,
+    written,
+)
 from linkflap.recording.surroundings import java_inside, surroundings
 from linkflap.recording.unexpected_exits import Ticker, UnexpectedExits
 from linkflap.recording.world import RunWorld

@@ -14,12 +14,12 @@ from typing import Final, Protocol
 
 from linkflap.chaos.faults import OF_CLIENTS
 from linkflap.harness.model import interrupts
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import BrokerDied, MirrorCrashed, RecorderDied
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Broker, World
 from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.wait import now
 from linkflap.recording.world import RunWorld
 from linkflap.report.progress import Counters, Progress
 

@@ -16,9 +16,9 @@ from typing import Any, Literal, SupportsInt, TypeVar
 import numpy as np
 
 from linkflap.harness.model.events import Event
-from linkflap.harness.model.failover_cost import Failover
 from linkflap.harness.model.guarantee import Equality, Guarantee
 from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.verdict import Failover
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView
 

@@ -19,9 +19,9 @@ import numpy as np
 
 from linkflap.harness.model import events as events_
 from linkflap.harness.model.events import Event, of_kind
-from linkflap.harness.model.failover_cost import Failover, PromotedPartition
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.topology import LinkSpec
+from linkflap.harness.model.verdict import Failover, PromotedPartition
 from linkflap.spark_verify.checks.base import (
     AnomalyKind,
     Check,

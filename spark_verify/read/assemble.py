@@ -64,11 +64,10 @@ from linkflap.spark_verify.facts.view import (
     digested_parts,
 )
 from linkflap.spark_verify.read.captures import CapturedReplica
-from linkflap.spark_verify.read.damage import of_kind
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.names import named_by_content, named_on_the_wire
 from linkflap.spark_verify.read.plan import RunPlan
-from linkflap.spark_verify.read.rows import HEADER_FIELDS, HISTORY, RECORD_FIELDS
+from linkflap.spark_verify.read.rows import HEADER_FIELDS, HISTORY, RECORD_FIELDS, of_kind
 
 _BATCH: Final = RECORD_FIELDS.index("batch")
 

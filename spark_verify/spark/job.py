@@ -42,9 +42,9 @@ from linkflap.spark_verify.checks.finding_rows import (
 from linkflap.spark_verify.facts.partition_facts import RunFacts
 from linkflap.spark_verify.read.assemble import view
 from linkflap.spark_verify.read.captures import CapturedReplica
-from linkflap.spark_verify.read.damage import damage_in, damage_of
 from linkflap.spark_verify.read.pieces import KEY, pieces, read, rows_of
 from linkflap.spark_verify.read.plan import RunPlan, plan
+from linkflap.spark_verify.read.rows import damage_in, damage_of
 
 WARM_UP: Final = Check(
     name="warm-up",

@@ -21,9 +21,8 @@ from linkflap.harness.model.events import (
     VerbAnswer,
     of_kind,
 )
-from linkflap.harness.model.failover_cost import Failover, PromotedPartition
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
-from linkflap.harness.model.verdict import Anomaly
+from linkflap.harness.model.verdict import Anomaly, Failover, PromotedPartition
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import FailoverCost
 

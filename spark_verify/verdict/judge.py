@@ -30,7 +30,6 @@ from typing import Final
 import msgspec
 
 from linkflap.harness.model.events import ClientDied, Event, HostStall, of_kind
-from linkflap.harness.model.failover_cost import Failover
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.harness.model.verdict import (
@@ -42,6 +41,7 @@ from linkflap.harness.model.verdict import (
     Consequence,
     Document,
     EraResult,
+    Failover,
     Verdict,
     worst,
 )

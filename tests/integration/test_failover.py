@@ -16,11 +16,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from linkflap.chaos.faults import FAULTS
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError
 from linkflap.harness.model.protocols import Deployment, Mirror, World
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
-from linkflap.harness.model.wait import until
+from linkflap.harness.model.wait import now, until
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
 from linkflap.harness.wire.offsets import bounds, quiet

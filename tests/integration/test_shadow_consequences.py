@@ -32,7 +32,7 @@ from linkflap.harness.model.topology import LinkSpec, Topology
 from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
-from linkflap.harness.workloads import library, librdkafka, process, worker
+from linkflap.harness.workloads import library, process, worker
 from linkflap.harness.workloads.protocol import Channel, Command
 from linkflap.recording import run as recording
 from linkflap.report.progress import Progress
@@ -508,7 +508,7 @@ class Standby:
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap, answers = bootstrap, cast(list[str], [])
         self.hears = answers.append
-        config = librdkafka.producer_config(bootstrap, "", timeout=10.0, compression="none")
+        config = library.producer_config(bootstrap, "", timeout=10.0, compression="none")
         own = {
             "statistics.interval.ms": cast(Any, library).STATISTICS_MS,
             "logger": cast(Any, library).QUIET,

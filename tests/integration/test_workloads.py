@@ -15,11 +15,10 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from linkflap.harness.capture.samplers import WatermarkSampler
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.events import ClientDied
 from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.payload import process_of
-from linkflap.harness.model.wait import until
+from linkflap.harness.model.wait import now, until
 from linkflap.harness.rundir import RunReader
 from linkflap.harness.wire.offsets import bounds, quiet
 from tests.workload_rig import PARTITIONS, TOPIC, Log, Rig

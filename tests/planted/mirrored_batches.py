@@ -16,7 +16,7 @@ from itertools import pairwise
 from crc32c import crc32c
 
 from linkflap.harness.log import layout
-from linkflap.harness.log.walk import walk
+from linkflap.harness.log.layout import walk
 from linkflap.harness.mirrors.shadow.batches import Stamped
 from linkflap.harness.mirrors.shadow.partition import MirroredLog, Partition
 from tests.planted import struck

@@ -39,7 +39,7 @@ from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Anomaly, Document, Verdict
 from linkflap.harness.rundir import RunReader, RunWriter, with_current_kinds
 from linkflap.harness.rundir.values import RENAMED
-from linkflap.recording.drain import orphaned
+from linkflap.recording.run_end import orphaned
 from linkflap.recording.world import RunWorld
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.partition_facts import Description, Refusal

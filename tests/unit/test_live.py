@@ -16,10 +16,10 @@ from linkflap.cli.log_options import live_logs_request, logs_request
 from linkflap.harness.capture.live.cluster import access
 from linkflap.harness.capture.live.record import Copied, LiveLogsRequest, far_first, trim, truncate
 from linkflap.harness.capture.logs_named import LogsRequest
-from linkflap.harness.log.walk import walk
+from linkflap.harness.log.layout import walk
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import LinkSpec
-from linkflap.harness.wire.sasl import Login, LoginFailed
+from linkflap.harness.wire.access import Login, LoginFailed
 from tests.copied_logs import sound
 from tests.events import event
 from tests.kafka_log import batches_in as reference

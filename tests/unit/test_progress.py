@@ -14,7 +14,7 @@ from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.history import Watermark
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import TopicPartition
-from linkflap.recording.liveness import _Client
+from linkflap.recording.run_end import _Client
 from linkflap.recording.unexpected_exits import UnexpectedExits, how
 from linkflap.report.progress import Counters, Display, PlainLines, Progress, Screen, display_for
 from tests.events import Rows

@@ -27,9 +27,8 @@ import pytest
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import Note
-from linkflap.harness.model.failover_cost import Failover, PromotedPartition
 from linkflap.harness.model.history import Operation, Phase
-from linkflap.harness.model.verdict import Anomaly
+from linkflap.harness.model.verdict import Anomaly, Failover, PromotedPartition
 from linkflap.harness.rundir import RunReader, RunWriter
 from linkflap.report import evidence, html
 from linkflap.report.html import MOST_LINES, excerpts

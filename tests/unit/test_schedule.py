@@ -14,12 +14,11 @@ import pytest
 from linkflap.chaos import schedule, triggers
 from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
 from linkflap.chaos.schedule import Player
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.events import Event
 from linkflap.harness.model.protocols import Bite
 from linkflap.harness.model.scenario import FaultSpec
-from linkflap.harness.model.wait import pause
+from linkflap.harness.model.wait import now, pause
 from linkflap.topologies import parse
 
 # Faults of a schedule that is built by hand.

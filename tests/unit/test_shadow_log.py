@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from linkflap.harness.log import reference
+from linkflap.harness.log.layout import walk
 from linkflap.harness.log.reference import control_type
-from linkflap.harness.log.walk import walk
 from linkflap.harness.mirrors.shadow import partition as partitions
 from linkflap.harness.mirrors.shadow import producer_ids
 from linkflap.harness.mirrors.shadow.batches import (

@@ -33,9 +33,9 @@ from linkflap.spark_verify.facts.view import WHOLE, PartitionView
 from linkflap.spark_verify.read import assemble, log_rows, pieces
 from linkflap.spark_verify.read.assemble import _of_a_program
 from linkflap.spark_verify.read.captures import CapturedReplica, is_data
-from linkflap.spark_verify.read.damage import damage_of
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan, plan
+from linkflap.spark_verify.read.rows import damage_of
 from linkflap.spark_verify.spark import job
 from tests import rounds, synthetic
 from tests.copied_logs import KIP_1279, asked, judged, sound

@@ -22,9 +22,8 @@ from linkflap.cli.suite import kind_of
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import FaultSpec
-from linkflap.recording import rounds as recorded_rounds
-from linkflap.recording.rounds import LivingClusters, killed_by
-from linkflap.recording.soak import Size
+from linkflap.recording import soak as recorded_rounds
+from linkflap.recording.soak import LivingClusters, Size, killed_by
 from linkflap.suite import rounds
 from linkflap.suite.failures import era_in
 from linkflap.suite.folder import RunResult, SuiteFolder

@@ -19,12 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linkflap.harness import workloads
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.payload import FOREIGN, HEADER, KEYS, Values, encode, uid_in
 from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
-from linkflap.harness.model.wait import until
+from linkflap.harness.model.wait import now, until
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads import KINDS, context, first_cluster, relay
 from linkflap.harness.workloads.client import Client, Tally

@@ -18,7 +18,7 @@ from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.logs import records
 from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.chaos.cases.wire_transactions import WireTransactional
-from linkflap.harness.log import walk
+from linkflap.harness.log import layout
 from linkflap.harness.mirrors.cluster_mirroring.admin import MIRRORING
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from linkflap.harness.model.wait import until
@@ -157,11 +157,11 @@ class _Fetches:
                 "last_offset": batches[-1].last,
             }
 
-    def _of_the_transaction(self, data: bytes) -> list[walk.Batch]:
+    def _of_the_transaction(self, data: bytes) -> list[layout.Batch]:
         """The transaction's batches, up to bytes that are no batch; those are counted."""
-        found: list[walk.Batch] = []
+        found: list[layout.Batch] = []
         try:
-            found.extend(walk.walk(data))
+            found.extend(layout.walk(data))
         except ValueError:
             self.answers["with bytes that are no batch"] += 1
         return [batch for batch in found if batch.producer_id == self.producer_id]

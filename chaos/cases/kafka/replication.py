@@ -12,7 +12,7 @@ from linkflap.chaos.cases.bench import PAIR, THREE, WITHIN, Bench
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.logs import records, table
-from linkflap.harness.log.encoding import read_unsigned_varint
+from linkflap.harness.log.layout import read_unsigned_varint
 from linkflap.harness.log.reference import ReferenceBatch
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.log import layout, reference, walk
+from linkflap.harness.log import layout, reference
 from linkflap.harness.log.reference import Record, ReferenceBatch, control_type
 from linkflap.harness.model.topology import TopicPartition
 
@@ -37,7 +37,7 @@ def batches(log_dir: Path, tp: TopicPartition) -> list[ReferenceBatch]:
     found: list[ReferenceBatch] = []
     for path in sorted((log_dir / f"{tp[0]}-{tp[1]}").glob("*.log")):
         data = path.read_bytes()
-        end = max((batch.stop for batch in walk.walk(data)), default=0)
+        end = max((batch.stop for batch in layout.walk(data)), default=0)
         found += reference.batches(data[:end])
     return found
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from linkflap.harness.log import encoding, layout
+from linkflap.harness.log import layout
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
@@ -38,7 +38,7 @@ def record_batch(
     epoch -1."""
     now = int(time.time() * 1000)
     who = producer or ProducerIdentity(id=-1, epoch=-1)
-    return encoding.batch(
+    return layout.batch(
         [(None, value) for value in values],
         leader_epoch=-1,
         attributes=layout.TRANSACTIONAL if transactional else 0,

@@ -45,7 +45,7 @@ from linkflap.harness.capture.logs_named import (
     topology_of,
 )
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
-from linkflap.harness.log.walk import walk
+from linkflap.harness.log.layout import walk
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.events import Captured, Event, Promotion, of_kind
 from linkflap.harness.model.history import Bounds

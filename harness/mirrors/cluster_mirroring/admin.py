@@ -18,7 +18,6 @@ from typing import Final, TypeVar
 
 from linkflap.harness.jvm.bridge import Bridge, Handle
 from linkflap.harness.machine.java import Java
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
 from linkflap.harness.model.events import (
     DescribedPartition,
@@ -27,7 +26,7 @@ from linkflap.harness.model.events import (
     VerbAnswer,
 )
 from linkflap.harness.model.topology import CANARY, TopicPartition
-from linkflap.harness.model.wait import until
+from linkflap.harness.model.wait import now, until
 from linkflap.harness.runtimes.distribution.kafka import Kafka
 
 MIRRORING: Final = "MIRRORING"

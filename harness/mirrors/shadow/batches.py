@@ -15,8 +15,8 @@ from typing import Final, cast
 
 from crc32c import crc32c
 
-from linkflap.harness.log import encoding, layout
-from linkflap.harness.log.walk import INT, LONG, walk
+from linkflap.harness.log import layout
+from linkflap.harness.log.layout import INT, LONG, walk
 from linkflap.harness.wire.bulk import Buffer
 
 NO_PRODUCER: Final = -1
@@ -172,7 +172,7 @@ def control_batch(
     """A batch with one control record, like a marker of a coordinator (KIP-98: key = version 0,
     type)."""
     key = struct.pack(">hh", 0, kind)
-    return encoding.batch(
+    return layout.batch(
         [(key, value)],
         offset=offset,
         leader_epoch=epoch,

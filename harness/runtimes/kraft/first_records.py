@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.log import encoding, layout, walk
-from linkflap.harness.log.encoding import unsigned_varint
+from linkflap.harness.log import layout
+from linkflap.harness.log.layout import unsigned_varint
 
 _ITERATIONS: Final = 4096
 _SCRAM_SHA_512: Final = 2
@@ -78,10 +78,8 @@ def add(folder: Path, records: Sequence[bytes]) -> None:
     """Appends records to the checkpoint of a formatted log directory."""
     (path,) = folder.rglob("*.checkpoint")
     old = path.read_bytes()
-    *_, footer = walk.walk(old)
-    batch = encoding.batch(
-        [(None, record) for record in records], offset=footer.base, leader_epoch=0
-    )
+    *_, footer = layout.walk(old)
+    batch = layout.batch([(None, record) for record in records], offset=footer.base, leader_epoch=0)
     moved = struct.pack(">q", footer.base + len(records)) + old[footer.start + layout.LENGTH_AT :]
     path.write_bytes(old[: footer.start] + batch + moved)
 

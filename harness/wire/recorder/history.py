@@ -33,9 +33,9 @@ from linkflap.harness.log.layout import (
     MOST_RECORDS,
     TRANSACTIONAL,
 )
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Ending, Operation, OutcomeName, Phase, SendGroup
 from linkflap.harness.model.payload import PROCESS_SHIFT
+from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import Appender
 from linkflap.harness.wire.messages import Error, Malformed
 from linkflap.harness.wire.recorder.settings import FIRST_PROCESS, PROCESSES, Report, Settings

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.events import Event
 from linkflap.harness.model.history import (
     Bounds,
@@ -29,6 +28,7 @@ from linkflap.harness.model.scenario import (
 )
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import CheckResult
+from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.rundir.values import Status
 from linkflap.spark_verify.checks import REGISTRY

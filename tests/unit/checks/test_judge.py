@@ -11,7 +11,6 @@ from typing import TypedDict
 import msgspec
 import pytest
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Ending, Operation, OperationKind, Phase
 from linkflap.harness.model.scenario import (
     FaultSpec,
@@ -22,6 +21,7 @@ from linkflap.harness.model.scenario import (
     unread,
 )
 from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.finding_rows import FindingName, FindingRow, damaged

@@ -9,11 +9,11 @@ from typing import TypedDict
 import msgspec
 import pytest
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.events import Event
 from linkflap.harness.model.history import PollKind
 from linkflap.harness.model.scenario import FaultSpec, Minimums, WorkloadSpec, clients
 from linkflap.harness.model.verdict import CheckResult, Verdict
+from linkflap.harness.model.wait import now
 from linkflap.harness.rundir.values import Status
 from linkflap.harness.workloads.crew import ClientNames
 from linkflap.spark_verify.checks.finding_rows import FindingRow

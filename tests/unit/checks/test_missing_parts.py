@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from linkflap.harness.model.clock import now
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import RunReader
 from linkflap.harness.rundir.values import Status
 from linkflap.spark_verify.checks import REGISTRY
