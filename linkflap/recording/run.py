@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from linkflap.chaos.schedule import Player, check_losses, check_runtime
 from linkflap.chaos.schedule import check as check_schedule
@@ -77,6 +78,9 @@ def check(scenario: Scenario, runtime: str) -> None:
     check_losses(scenario.schedule, mirrors.resolve(scenario.mirror).guarantee)
 
 
+_TIMES: Final = "message.timestamp.type"
+
+
 def check_recorded(scenario: Scenario, runtime: str) -> None:
     """Raises InputError where what is to be recorded on the wire could not be read there, or not be
     found in the logs again."""
@@ -88,11 +92,12 @@ def check_recorded(scenario: Scenario, runtime: str) -> None:
                 f'record = "wire" cannot read the TLS of cluster {cluster.name}; leave it out, or '
                 "secure the cluster with scram alone"
             )
-    guarantee = mirrors.resolve(scenario.mirror).guarantee
-    if scenario.topology.links and not guarantee.offsets_kept:
+    kept = mirrors.resolve(scenario.mirror).guarantee.offsets_kept
+    if not kept and scenario.topics.config.get(_TIMES) == "LogAppendTime":
         raise InputError(
-            f'record = "wire" cannot follow records through the mirror {scenario.mirror.kind}, '
-            "which gives them other offsets and producers; leave it out, or use the mirror shadow"
+            f'record = "wire" cannot follow records through the mirror {scenario.mirror.kind} in '
+            f"topics with {_TIMES} = LogAppendTime, whose copies have times of their own; leave "
+            "one of them out"
         )
     if runtime != "process":
         raise InputError(

@@ -41,7 +41,8 @@ contradict it.
 
 What programs of the user's wrote with `record = "wire"` is judged by the requests and answers that
 crossed the wire. A record is then identified by its producer id, epoch and sequence, or without a
-producer id by its acknowledged offset and the CRC of its batch. provenance is unknown, instead of
+producer id by its acknowledged offset and the CRC of its batch; behind a mirror that moves offsets
+by its content. provenance is unknown, instead of
 finding a stranger, where a record was not seen on the wire: its program may have used another path.
 What a program was given, and showed to its own callers, is not known; readers of linkflap's that
 read its topics got what the log of their cluster had at each offset.

@@ -218,8 +218,9 @@ class Scene:
             name: SimpleNamespace(brokers={1: broker}) for name, broker in self.brokers.items()
         }
         self.events = Rows()
+        self.recorders: dict[str, SimpleNamespace] = {}
         world = SimpleNamespace(
-            deployment=SimpleNamespace(clusters=clusters),
+            deployment=SimpleNamespace(clusters=clusters, recorders=self.recorders),
             mirrors=self.mirrors,
             recorder=self.events,
         )
@@ -304,6 +305,18 @@ def test_a_brokers_death_tells_its_status_and_its_last_words_shortened() -> None
         True,
     )
     assert [word[:6] for word in cast(list[str], data["last_words"])] == ["line 2", "line 3"]
+
+
+def test_a_recorders_death_is_an_event_and_reported_once() -> None:
+    scene = Scene()
+    words = lambda *, lines: ["the last line"][:lines]  # noqa: E731
+    scene.recorders["A"] = SimpleNamespace(alive=True, log="its log", last_words=words)
+    assert scene.deaths.look() == []
+    scene.recorders["A"].alive = False
+    assert scene.deaths.look() == ["the recorder of A died by itself; see its log"]
+    assert scene.deaths.look() == []
+    ((kind, subject, data),) = scene.events
+    assert (kind, subject, data["last_words"]) == ("recorder-died", "A", ["the last line"])
 
 
 def test_a_death_is_reported_without_an_engine_to_ask() -> None:

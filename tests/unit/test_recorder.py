@@ -9,7 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,8 +22,9 @@ import pytest
 
 from linkflap.chaos.cases.tools.wire import ProducerIdentity, record_batch
 from linkflap.harness.machine import children
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.history import Operation
-from linkflap.harness.model.scenario import MirrorSpec, Scenario
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
@@ -38,6 +39,7 @@ from linkflap.harness.wire.recorder.settings import (
     Settings,
     read_report,
 )
+from linkflap.recording.run import check_recorded
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, Unjudged
 from linkflap.spark_verify.facts.sends_and_reads import Send
@@ -45,6 +47,7 @@ from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.assemble import PartitionRows
 from linkflap.spark_verify.read.names import named_on_the_wire
 from linkflap.spark_verify.read.pieces import history_rows
+from linkflap.topologies import parse
 from tests.unit.checks.histories import Log, but, poll, promoted, view
 
 TOPIC = "A.t"
@@ -528,6 +531,44 @@ def test_readers_got_what_their_cluster_had(wire: Wire) -> None:
     got = poll((1, -1))
     seen = named(wire, log("A", 0, 1), log("B", 0, 1), reads=[got])
     assert seen.reads[0].uids.tolist() == [FIRST + 1]
+
+
+# What cannot be recorded is refused before anything starts.
+
+
+@pytest.mark.parametrize(
+    ("topology", "mirror", "config", "runtime", "words"),
+    [
+        ("A->B", "shadow", {}, "process", ""),
+        ("A->B", "mm2", {}, "process", ""),
+        ("A{scram}->B", "shadow", {}, "process", ""),
+        ("A->B{tls}", "shadow", {}, "process", "cannot read the TLS of cluster B"),
+        ("A{mtls}->B", "shadow", {}, "process", "cannot read the TLS of cluster A"),
+        ("A->B", "shadow", {}, "docker", "is of the process runtime, and this is docker"),
+        ("A->B", "mm2", {"message.timestamp.type": "LogAppendTime"}, "process", "LogAppendTime"),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused(
+    topology: str, mirror: str, config: Mapping[str, str], runtime: str, words: str
+) -> None:
+    program = WorkloadSpec(
+        kind="command", home="A", command=("true",), writes=("payments",), record="wire"
+    )
+    scenario = Scenario(
+        name="x",
+        about="",
+        seed=1,
+        topology=parse(topology),
+        mirror=MirrorSpec(kind=mirror),
+        workloads=(program,),
+        schedule=(),
+        topics=TopicSpec(config=config),
+    )
+    assert scenario.recorded_topics == {"A.payments"}
+    refused = pytest.raises(InputError, match=words) if words else contextlib.nullcontext()
+    with refused:
+        check_recorded(scenario, runtime)
+    check_recorded(replace(scenario, workloads=(replace(program, record=""),)), runtime)
 
 
 # The process.

@@ -1,0 +1,54 @@
+// Writes payments in transactions with franz-go, and knows nothing of linkflap but the address and
+// the topic.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+func main() {
+	stop, done := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer done()
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(strings.Split(os.Getenv("LINKFLAP_BOOTSTRAP"), ",")...),
+		kgo.DefaultProduceTopic(os.Getenv("LINKFLAP_WRITES")),
+		kgo.TransactionalID("payments"),
+		kgo.TransactionTimeout(10*time.Second),
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	for number := 0; stop.Err() == nil; number++ {
+		if err := pay(client, number); err != nil {
+			log.Fatal(err) // linkflap starts it again
+		}
+	}
+}
+
+// pay writes one transaction of twenty payments; every tenth is aborted.
+func pay(client *kgo.Client, number int) error {
+	within, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := client.BeginTransaction(); err != nil {
+		return err
+	}
+	var payments []*kgo.Record
+	for part := range 20 {
+		payments = append(payments, kgo.StringRecord(fmt.Sprintf("payment %d.%d", number, part)))
+	}
+	end := kgo.TryCommit
+	if err := client.ProduceSync(within, payments...).FirstErr(); err != nil || number%10 == 9 {
+		end = kgo.TryAbort
+	}
+	return client.EndTransaction(within, end)
+}
