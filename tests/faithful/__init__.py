@@ -15,6 +15,7 @@ seed; and mutations that break them.
     stories       a story from beginning to end
     made          a run directory as values, before it is written to disk
     mutations     every mutation: what it changes, which checks must find it, and which may
+    changes       random changes of a made run: of rows, logs and files; mutations among them
     matrix        writes docs/matrix.md from the mutations
 
 It shares no code with `harness.log` or `spark_verify`, so that a wrong decoder or check is not

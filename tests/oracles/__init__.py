@@ -8,7 +8,6 @@ story            the writer of every offset of a partition, the truncations of e
                  generations: a log between two truncations
 promises         the acknowledgements of clients, and so the records that must be in the log
 mirrored_ranges  the records that came over a link, one by one
-worlds           small random histories; happenings: what clients and mirrors do in them; additions:
-                 what only some checks examine; changes and changed_logs: errors in them
-views            the input of a check, made from a history; written: a history as a run directory
+random_runs      small random runs (`tests.faithful.changes`) as the checks see them
+agreement        compares the findings of a check with those of its reference
 """

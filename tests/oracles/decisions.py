@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from linkflap.harness.log.coordinators import TransactionState
-from tests.oracles.plain import Plain, PlainLog
+from tests.oracles.plain import NEVER, Plain, PlainLog
 
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 
@@ -59,6 +59,7 @@ def impossible(plain: Plain, cluster: str, log: PlainLog) -> Iterator[int]:
     past: dict[str, list[TransactionState]] = {}
     windows = [w for w in plain.view.windows if w.target.split("/")[0] == cluster]
     skew = 2 * 3600 * 1000 if any(w.fault == "clock-skew" for w in windows) else 0
+    skew = skew if plain.view.recorded else NEVER
     for state in states_of(plain, cluster):
         mine = past.setdefault(state.transactional_id, [])
         mine.append(state)
@@ -75,7 +76,8 @@ def _retried(
     plain: Plain, cluster: str, log: PlainLog, mine: Sequence[TransactionState], skew: int
 ) -> bool:
     """Whether the coordinator that wrote the last record may have failed to append those before it,
-    and so have gone on from an earlier one: a fault of its cluster's brokers is near."""
+    and so have gone on from an earlier one: a fault of its cluster's brokers is near, or no history
+    knows of one."""
     last = mine[-1]
 
     def leader(state: TransactionState) -> int:
@@ -85,6 +87,8 @@ def _retried(
         if leader(mine[n]) != leader(last):
             return False
         if follows(mine[n - 1] if n else None, last, skew):
+            if not plain.view.recorded:
+                return True
             begin, end = mine[n].updated / 1000 - 10, last.written / 1000 + 10
             return any(
                 w.start / 1e9 <= end and begin <= w.end / 1e9

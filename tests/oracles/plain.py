@@ -34,6 +34,7 @@ class PlainLog:
     canonical: bool
     log_start: int
     high_watermark: int
+    high_watermark_from: str
     moment: str
     captured: int
     torn: bool
@@ -163,6 +164,7 @@ def _log(replica: Replica) -> PlainLog:
         "canonical",
         "log_start",
         "high_watermark",
+        "high_watermark_from",
         "moment",
         "captured",
         "torn_from",

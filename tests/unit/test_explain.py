@@ -7,7 +7,6 @@ import io
 import json
 import shutil
 from pathlib import Path
-from random import Random
 from typing import cast
 
 import msgspec
@@ -27,14 +26,16 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.inspect.explain import Explanation, explain
 from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import KIP_1279, asked, judged, judged_again
+from tests.faithful.clusters import uids_of
+from tests.faithful.made import Made
+from tests.faithful.mutations.base import PLANNED, returned
+from tests.faithful.spec import GROUP, spec
+from tests.faithful.spec import TOPIC as STORY
+from tests.faithful.stories import story
 from tests.kafka_log import ABORT, batches_in, field_of, rewrite, with_marker_kind
+from tests.oracles import random_runs
 from tests.oracles.agreement import findings
-from tests.oracles.changes import change
-from tests.oracles.happenings import world
-from tests.oracles.worlds import TOPIC as RANDOM_TOPIC
-from tests.oracles.worlds import Row, World
-from tests.oracles.written import write
-from tests.run_copy import seal, views
+from tests.run_copy import Row, seal, views
 from tests.synthetic import DIED, TOPIC, append_events, write_run
 
 
@@ -198,47 +199,27 @@ def test_operations_are_described_in_words(aborted: tuple[Path, int]) -> None:
 KINDS = [(check.name, kind.name) for check in REGISTRY.values() for kind in check.anomalies]
 
 
-def row_in(made: World) -> Row | None:
-    """A record that was acknowledged on A, read there, and is on B, in a world that failed over."""
-    if not made.promotions or not any(
-        g["group"] == "g" and g["partition"] == 0 for g in made.groups
-    ):
-        return None
-    mirrored = {r["uid"]: batch["base"] for batch in made.logs["B", 0] for r in batch["records"]}
-    for send in made.sends:
-        for i, offset in enumerate(send["offsets"]):
-            uid = send["first_uid"] + i
-            readers = [
-                r["reader"]
-                for r in made.reads
-                if r["cluster"] == "A" and r["partition"] == 0 and uid in r["uids"]
-            ]
-            if (
-                send["cluster"] == "A"
-                and send["partition"] == 0
-                and offset > 0
-                and readers
-                and uid in mirrored
-            ):
-                return {
-                    "offset": offset,
-                    "uid": uid,
-                    "operation": send["number"],
-                    "reader": readers[0],
-                }
-    return None
+def row_in(made: Made) -> Row:
+    """A record of partition 0 that was acknowledged on A, read there by a member of the group, and
+    mirrored to B."""
+    mirrored = set(uids_of(made.log("B", topic=STORY)))
+    for poll in made.polls:
+        for fetched in poll.fetched if (poll.cluster, poll.group) == ("A", GROUP) else ():
+            for uid, offset, _ in fetched.runs:
+                if (fetched.topic, fetched.partition) == (STORY, 0) and offset and uid in mirrored:
+                    return {
+                        "offset": offset,
+                        "uid": uid,
+                        "operation": returned(made, uid).number,
+                        "reader": made.readers[poll.reader],
+                    }
+    raise LookupError("no such record")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Row]:
-    made = next(
-        made
-        for made in (world(Random(seed)) for seed in range(1000))
-        if made.mirror == "shadow" and row_in(made)
-    )
-    named = row_in(made)
-    assert named is not None
-    return write(made, tmp_path_factory.mktemp("explained") / "run"), named
+    made = story(spec(1, **PLANNED, steps=5))
+    return made.write(tmp_path_factory.mktemp("explained") / "run"), row_in(made)
 
 
 def with_verdict(root: Path, *anomalies: Row) -> Path:
@@ -261,11 +242,11 @@ def test_an_offset_is_enough_for_all_that_shows_it(
         "check": check,
         "kind": kind,
         "cluster": "A",
-        "topic": RANDOM_TOPIC,
+        "topic": STORY,
         "partition": 0,
         "offset": named["offset"],
     }
-    shown = explain(with_verdict(root, anomaly | {"evidence": {"group": "g"}}), "1")
+    shown = explain(with_verdict(root, anomaly | {"evidence": {"group": GROUP}}), "1")
     assert shown.promised == REGISTRY[check].guarantee
     assert shown.meaning
     assert shown.meaning.rstrip(".") in shown.sentence
@@ -283,7 +264,7 @@ def test_an_offset_is_enough_for_all_that_shows_it(
     about_a_link = anomaly | {"evidence": {"link": "A->B"}}
     both = explain(with_verdict(root, about_a_link), "1").watermarks
     assert {mark.cluster for mark in both} == {"A", "B"}
-    assert {row.group for row in shown.groups} == {"g"}
+    assert {row.group for row in shown.groups} == {GROUP}
     assert {row.kind for row in shown.of_mirrors} >= {"promotion", "mirror-stopped", "failover"}
     text = text_of(shown)
     assert all(
@@ -301,7 +282,7 @@ def test_the_polls_of_a_reader_next_to_the_one_that_is_named_are_shown(
         "check": "aborted-read",
         "kind": "aborted-read",
         "cluster": "A",
-        "topic": RANDOM_TOPIC,
+        "topic": STORY,
         "partition": 0,
         "offset": -1,
     }
@@ -329,9 +310,7 @@ def test_without_an_offset_the_ends_of_the_logs_and_the_events_of_the_mirror_sho
             link="A->B",
             asked=time,
             rows=tuple(
-                DescribedPartition(
-                    topic=RANDOM_TOPIC, partition=n, state=state, mirrors=True, lag=0
-                )
+                DescribedPartition(topic=STORY, partition=n, state=state, mirrors=True, lag=0)
                 for n, state in enumerate(states)
             ),
         )
@@ -348,7 +327,7 @@ def test_without_an_offset_the_ends_of_the_logs_and_the_events_of_the_mirror_sho
         "check": "failover",
         "kind": "failover-refused",
         "cluster": "B",
-        "topic": RANDOM_TOPIC,
+        "topic": STORY,
         "partition": 0,
         "offset": -1,
     }
@@ -371,10 +350,8 @@ def test_without_an_offset_the_ends_of_the_logs_and_the_events_of_the_mirror_sho
 def test_findings_in_changed_histories_can_be_explained(tmp_path: Path) -> None:
     seen: set[str] = set()
     for seed in range(8):
-        random = Random(seed)
-        made = world(random)
-        change(made, 4)
-        root = write(made, tmp_path / str(seed))
+        root = tmp_path / str(seed)
+        random_runs.written(seed, root)
         rows = [
             row
             for check in REGISTRY.values()

@@ -13,7 +13,7 @@ from tests.faithful.observers import SECOND
 WAITED = 90
 
 
-def _waited(made: Made, *, promised: str) -> None:
+def waited(made: Made, *, promised: str) -> None:
     """The run waits for a minute and a half after all that happened, and leaders answer all the
     time. Only workloads of this kind promise progress."""
     began = made.ended
@@ -38,7 +38,7 @@ def _waited(made: Made, *, promised: str) -> None:
 @mutation(PAIR, must="progress/stalled")
 def producers_that_stalled(made: Made, rng: Random) -> None:
     """For a minute and a half after the last fault, no producer was given an acknowledgement."""
-    _waited(made, promised="transactional")
+    waited(made, promised="transactional")
 
 
 @mutation(PAIR, must="progress/stalled", may="group-offsets")
@@ -47,14 +47,14 @@ def group_that_stalled(made: Made, rng: Random) -> None:
     stable offset."""
     first = {(g.cluster, g.group, g.partition): g for g in reversed(made.groups)}
     made.groups = [g for g in made.groups if g in first.values()]
-    _waited(made, promised="readers")
+    waited(made, promised="readers")
 
 
 @mutation(PAIR, verdict="valid")
 def readers_with_nothing_to_read(made: Made, rng: Random) -> None:
     """For a minute and a half after the last fault, readers stood still at the ends of their
     logs."""
-    _waited(made, promised="readers")
+    waited(made, promised="readers")
 
 
 @mutation(PAIR, must="progress/client-unusable")

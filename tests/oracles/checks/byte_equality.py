@@ -205,7 +205,9 @@ def _mirrored(plain: Plain, compared: Compared) -> tuple[int, int]:
     start = max(compared.source.begins, compared.destination.begins, compared.mirrored_range.start)
     own = appended(plain, compared.mirrored_range, compared.destination)
     end = min(compared.destination.end, compared.mirrored_range.end, own)
-    return start, min(end, compared.source.end) if compared.mirrored_range.far else end
+    # The source's log may have been copied before the destination's.
+    earlier = not plain.view.recorded and compared.source.high_watermark_from != "sampled"
+    return start, min(end, compared.source.end) if compared.mirrored_range.far or earlier else end
 
 
 def _mapped(how: Any, pid: int) -> int:

@@ -57,16 +57,36 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _logs(plain: Plain) -> Iterator[Anomaly]:
+    metadata = plain.topic == "__cluster_metadata"
     for cluster in sorted({r.cluster for r in plain.replicas}):
         logs = [_below(r) for r in plain.replicas if r.cluster == cluster]
         for log in logs:
             yield from (plain.anomaly(kind, cluster, offset) for kind, offset in _wrong(plain, log))
         model = next((r for r in logs if r.canonical), logs[0])
-        start, end = max(r.log_start for r in logs), min(r.high_watermark for r in logs)
+        ends = [_followed(r, model) if metadata else r.high_watermark for r in logs]
+        start, end = max(r.log_start for r in logs), min(ends)
         for other in logs:
             for kind, offset in _between(model, other, start, end) if other is not model else ():
                 if offset >= plain.compacted.get(cluster, 0):
                     yield plain.anomaly(kind, cluster, offset)
+
+
+def _followed(log: PlainLog, model: PlainLog) -> int:
+    """The offset up to which a replica of the metadata log follows its leader's: its end, or where
+    batches begin that only a deposed leader had."""
+    ahead = [
+        (mine.base_offset, theirs.leader_epoch)
+        for mine in log.batches
+        for theirs in model.batches
+        if theirs.base_offset == mine.base_offset and mine.leader_epoch < theirs.leader_epoch
+    ]
+    if ahead:
+        begin, epoch = ahead[0]
+        shared = {b.base_offset for b in model.batches}
+        tail = [b for b in log.batches if b.base_offset >= begin and b.base_offset in shared]
+        if all(b.leader_epoch < epoch for b in tail):
+            return int(min(begin, log.high_watermark))
+    return min(log.end, log.high_watermark)
 
 
 def _below(log: PlainLog) -> PlainLog:
@@ -155,6 +175,9 @@ def _compared(
         pid, epoch = producer
         mine = [b for b in own if (b.producer_id, b.producer_epoch) == producer]
         wanted = [row for row in rows if row["producer"] == producer]
+        if not plain.view.recorded and epoch > _last_shared(pid, own, rows):
+            # Copied logs may be of two moments: what only one of them has may be later.
+            continue
         has_all = every or (pid in lowest and lowest[pid] < epoch)
         whole = start or (pid in first and first[pid] < epoch)
         again = written_again(log, mine)
@@ -162,6 +185,13 @@ def _compared(
             continue
         for kind, at in _difference(wanted, mine, has_all=has_all, whole=whole):
             yield plain.anomaly(kind, log.cluster, at)
+
+
+def _last_shared(pid: int, own: Sequence[Any], rows: Sequence[dict[str, Any]]) -> int:
+    """The highest epoch of a producer id that both logs have come to."""
+    marked = [b.producer_epoch for b in own if b.producer_id == pid]
+    decided = [row["producer"][1] for row in rows if row["producer"][0] == pid]
+    return min(max(marked, default=-1), max(decided, default=-1))
 
 
 def _difference(
@@ -194,6 +224,9 @@ def _markers(plain: Plain, cluster: str) -> Iterator[tuple[PlainLog, list[Any], 
     for generation in story.generations.get(cluster, ()):
         log = story.log(generation)
         if log is None or log.torn:
+            continue
+        if not plain.view.recorded and any(b.reset for b in log.batches):
+            # Markers behind a reset may be of any cluster's producer ids.
             continue
         truncations = [
             t.offset

@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tests.faithful.observers import SECOND
 from tests.oracles.plain import Anomaly, Plain
-from tests.oracles.worlds import SECOND
 
 EACH: frozenset[str] = frozenset()
 KNOWS_TORN = True

@@ -37,7 +37,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             suspects += [
                 ("log-ends-early", r.end)
                 for r in replicas
-                if r.end < r.high_watermark and not r.torn
+                if r.end < r.high_watermark and not r.torn and r.high_watermark_from != "copied"
             ]
             model = next((r for r in replicas if r.canonical), replicas[0])
             start, end = max(r.log_start for r in replicas), min(r.high_watermark for r in replicas)

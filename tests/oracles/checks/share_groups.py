@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from tests.faithful.observers import SECOND
 from tests.oracles.plain import NEVER, Anomaly, Plain
 from tests.oracles.story import PlainGeneration, Story
-from tests.oracles.worlds import SECOND
 
 EACH = frozenset(
     {

@@ -22,10 +22,8 @@ from linkflap.spark_verify.checks.finding_rows import FindingRow
 from linkflap.spark_verify.checks.parts import logs
 from linkflap.spark_verify.facts.run_guarantees import NAMES
 from linkflap.spark_verify.facts.view import PartitionView
+from tests.oracles import random_runs
 from tests.oracles.agreement import findings
-from tests.oracles.changes import change
-from tests.oracles.happenings import world
-from tests.oracles.views import views
 from tests.unit.checks.histories import Log, commit, poll, promoted, samples, view
 from tests.unit.checks.verdicts import anomalies, assert_accepted, assert_rejected, examined
 
@@ -244,16 +242,15 @@ def test_the_page_has_every_check_kind_and_allowance() -> None:
 SEEDS = range(16)
 
 
-def found(seed: int) -> list[tuple[str, list[FindingRow]]]:
-    """All findings of all checks in a small random history with changes."""
-    made = world(Random(seed))
-    change(made, 6)
-    seen = views(made)
-    return [(name, findings(check, seen)) for name, check in REGISTRY.items()]
-
-
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = [found(seed) for seed in SEEDS]
+    runs = [random_runs.seen(seed)[0] for seed in SEEDS]
+
+    def found() -> list[list[tuple[str, list[FindingRow]]]]:
+        return [
+            [(name, findings(check, seen)) for name, check in REGISTRY.items()] for seen in runs
+        ]
+
+    whole = found()
     assert (
         sum(
             row.kind == inconsistent_offset.KIND
@@ -266,7 +263,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for size in (1, 3):
         monkeypatch.setattr(inconsistent_offset, "AT_ONCE", size)
         monkeypatch.setattr(logs, "_AT_ONCE", size)
-        assert [found(seed) for seed in SEEDS] == whole
+        assert found() == whole
 
 
 @pytest.mark.parametrize("seed", range(20))
