@@ -69,10 +69,7 @@ def verify(
     """
     chosen = {run: checks_of(run) for run in runs}
     needed = {
-        check.name: check
-        for run, checks in chosen.items()
-        for check in checks
-        if has_inputs(run, check)
+        check.name: check for run, checks in chosen.items() for check in with_inputs(run, checks)
     }
     # Executors have working directories of their own.
     plans = {run: plan(run.absolute()) for run in runs}
@@ -116,11 +113,12 @@ def keep(judgement: Judgement, rows: Sequence[FindingRow], folder: Path) -> Judg
     return replace(judgement, kept=folder)
 
 
-def has_inputs(run: Path, check: Check) -> bool:
-    """Whether a check can be made of what a run directory has: of logs without a history not every
+def with_inputs(run: Path, checks: Sequence[Check]) -> list[Check]:
+    """The checks that can be made of what a run directory has: of logs without a history not every
     one."""
     of = RunReader(run).run
-    return check.runs_on(of.scenario.mirror.guarantee, recorded=of.recorded)
+    guarantee = of.scenario.mirror.guarantee
+    return [check for check in checks if check.runs_on(guarantee, recorded=of.recorded)]
 
 
 def _findings(

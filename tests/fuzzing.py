@@ -56,7 +56,7 @@ from linkflap.spark_verify.read.pieces import KEY, PARTS, Piece, bundles, histor
 from linkflap.spark_verify.read.plan import UNFORESEEN, RunPlan, plan
 from linkflap.spark_verify.spark.job import combiner, partition_judge, with_needed_records
 from linkflap.spark_verify.verdict.judge import Judgement, judge
-from linkflap.spark_verify.verify import checks_of, has_inputs, keep
+from linkflap.spark_verify.verify import checks_of, keep, with_inputs
 from linkflap.suite import regression, summary
 from linkflap.suite.explore import Suite
 from linkflap.suite.failures import REPORT, SMALLEST, FailureReport
@@ -125,7 +125,7 @@ def read_one(directory: Directory, planned: RunPlan, rng: random.Random) -> str:
 
 def judged(root: Path) -> Judgement:
     """What `verify` does, in this process and without Spark."""
-    checks = [check for check in checks_of(root) if has_inputs(root, check)]
+    checks = with_inputs(root, checks_of(root))
     planned = with_needed_records(plan(root), checks)
     groups: dict[tuple[Any, ...], list[pa.RecordBatch]] = defaultdict(list)
     for piece in pieces([planned]):

@@ -67,12 +67,17 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A link-flap run on one broker and three, recorded with real clusters. Its users are marked
-    `spark`: one worker has them all."""
+    """The main job with MirrorMaker 2 on secured clusters of one broker and three, with Java
+    clients, recorded. Its users are marked `spark`: one worker has them all."""
     folder = tmp_path_factory.mktemp("recorded") / "run"
-    chosen = scenario(
-        "link-flap", ScenarioRequest(seed=3, topology=parse("A->B:3"), mirror="mm2", duration=16.0)
+    request = ScenarioRequest(
+        seed=3,
+        topology=parse("A{tls+scram}->B:3{tls+scram}"),
+        mirror="mm2",
+        clients="java",
+        duration=16.0,
     )
+    chosen = scenario("link-flap", request)
     session.warm()
     with Progress() as progress:
         return record(chosen, runtime="process", folder=folder, command="pytest", progress=progress)

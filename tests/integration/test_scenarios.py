@@ -64,24 +64,6 @@ def test_the_main_job_is_valid(linkflap_run: FixtureRun) -> None:
     }  # the shadow restores the settings of topics
 
 
-@pytest.mark.linkflap(
-    scenario="link-flap",
-    mirror="mm2",
-    topology="A{tls+scram}->B{tls+scram}",
-    clients="java",
-    seed=1279,
-)
-def test_the_main_job_of_java_clients_with_mirrormaker_on_secured_clusters_is_valid(
-    linkflap_run: FixtureRun,
-) -> None:
-    assert linkflap_run.verdict == "valid", linkflap_run.why
-    # MirrorMaker 2 moves offsets: of all checks, only these have nothing to say of it.
-    assert (
-        idle(linkflap_run)
-        == {"byte-equality", "record-equality", "truncation-accounting"} | NO_RELAY
-    )
-
-
 @pytest.mark.nightly
 @pytest.mark.linkflap(
     scenario="link-flap", mirror="mm2", seed=secrets.randbits(32), delivery="exactly-once"
@@ -110,18 +92,6 @@ def test_a_drained_failover_loses_nothing(linkflap_run: FixtureRun) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.linkflap(scenario="half-open", seed=secrets.randbits(32))
-def test_what_was_done_and_not_acknowledged(linkflap_run: FixtureRun) -> None:
-    assert linkflap_run.verdict == "valid", linkflap_run.why
-
-
-@pytest.mark.nightly
-@pytest.mark.linkflap(scenario="broker-loss", seed=secrets.randbits(32))
-def test_brokers_come_and_go_under_a_mirror(linkflap_run: FixtureRun) -> None:
-    assert linkflap_run.verdict == "valid", linkflap_run.why
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=pytest.mark.linkflap(seed=seed)) for seed in range(5)]
 )
@@ -134,18 +104,6 @@ def test_the_main_job_with_many_seeds(linkflap_run: FixtureRun, seed: int) -> No
 @pytest.mark.nightly
 @pytest.mark.linkflap(scenario="planned-failover", topology="A@3.9.2->B", seed=39)
 def test_an_older_source(linkflap_run: FixtureRun) -> None:
-    assert linkflap_run.verdict == "valid", linkflap_run.why
-
-
-@pytest.mark.nightly
-@pytest.mark.linkflap(scenario="failover-open-transactions", seed=secrets.randbits(32))
-def test_what_was_open_at_a_failover_is_ended(linkflap_run: FixtureRun) -> None:
-    assert linkflap_run.verdict == "valid", linkflap_run.why
-
-
-@pytest.mark.nightly
-@pytest.mark.linkflap(scenario="producer-id-collision", seed=secrets.randbits(32))
-def test_ids_that_were_drawn_on_both_sides_do_not_collide(linkflap_run: FixtureRun) -> None:
     assert linkflap_run.verdict == "valid", linkflap_run.why
 
 
@@ -203,26 +161,6 @@ def test_partitions_that_are_added_are_judged_from_their_first_record_on(
         2,
         3,
     }
-
-
-TOPICS = ["partitions-added", "retention", "log-append-time", "large-messages", "compacted-topic"]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            f"{name} {mirror}",
-            marks=pytest.mark.linkflap(scenario=name, mirror=mirror, seed=secrets.randbits(32)),
-        )
-        for name in TOPICS
-        for mirror in ("shadow", "mm2")
-    ],
-)
-def test_topics_of_every_kind_are_mirrored(linkflap_run: FixtureRun, name: str) -> None:
-    assert linkflap_run.document["scenario"] == name.split()[0]
-    assert linkflap_run.verdict == "valid", linkflap_run.why
 
 
 @pytest.mark.nightly

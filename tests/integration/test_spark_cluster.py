@@ -26,6 +26,8 @@ from tests.copied_logs import sound
 from tests.kafka_log import batches_in, changed, rewrite
 
 HERE = Path(__file__).parents[2]
+QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""As linkflap's own JVMs of Spark: these live for seconds."""
 DRIVER = """
 import dataclasses, json, os, pathlib, signal, sys
 import psutil
@@ -73,7 +75,7 @@ def says(said: Path, text: str) -> None:
 
 @pytest.fixture(scope="module")
 def master(elsewhere: Path) -> Iterator[str]:
-    """The URL of a master with two workers, one core each."""
+    """The URL of a master with a worker of two cores."""
     lease = Lease()
     (port,) = lease.ports(1)
     url = f"spark://127.0.0.1:{port}"
@@ -92,7 +94,7 @@ def master(elsewhere: Path) -> Iterator[str]:
         folder = elsewhere / name
         folder.mkdir()
         said = folder / "said"
-        command = [str(java), "-Xmx256m", "-cp", f"{spark}/jars/*", *arguments]
+        command = [str(java), "-Xmx256m", *QUICK, "-cp", f"{spark}/jars/*", *arguments]
         with said.open("wb") as out:
             started.append(
                 subprocess.Popen(
@@ -105,19 +107,9 @@ def master(elsewhere: Path) -> Iterator[str]:
         web = ["--host", "127.0.0.1", "--webui-port", "0"]
         said = start("master", "org.apache.spark.deploy.master.Master", *web, "--port", str(port))
         says(said, "I have been elected leader")
-        for number in (1, 2):
-            size = [
-                "--cores",
-                "1",
-                "--memory",
-                "1g",
-                "--work-dir",
-                str(elsewhere / f"worker-{number}" / "apps"),
-            ]
-            said = start(
-                f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *web, *size, url
-            )
-            says(said, "Successfully registered with master")
+        room = ["--cores", "2", "--memory", "1g", "--work-dir", str(elsewhere / "worker" / "apps")]
+        said = start("worker", "org.apache.spark.deploy.worker.Worker", *web, *room, url)
+        says(said, "Successfully registered with master")
         yield url
     finally:
         for process in reversed(started):
@@ -141,7 +133,13 @@ def judged(
     batches = [data for _, data in batches_in(path)]
     rewrite(path, [batches[0], changed(batches[1], leader_epoch=3, pid=9), *batches[2:]])
     python = f"spark.pyspark.python={elsewhere / 'python' / 'bin' / 'python'}"
-    where = ["--master", master, "--spark", python, "--spark", "spark.executor.memory=512m"]
+    settings = (
+        python,
+        "spark.executor.memory=512m",
+        "spark.executor.cores=1",  # so that there are two executors
+        f"spark.executor.extraJavaOptions={' '.join(QUICK)}",
+    )
+    where = ["--master", master, *(word for each in settings for word in ("--spark", each))]
 
     def verify(other: str, *rest: str) -> list[str]:
         return [
@@ -183,7 +181,7 @@ def test_executors_elsewhere_read_and_judge(
     (byte_equality,) = (c for c in document["checks"] if c["name"] == "byte-equality")
     assert byte_equality["examined"] == {"B/mirrored": 18}
     assert {Path(path).parents[5] for path in answers["found"]} == {elsewhere / "python"}
-    assert len(list(elsewhere.glob("worker-*/apps/app-*"))) >= 1
+    assert len(list(elsewhere.glob("worker/apps/app-*"))) >= 1
 
 
 @pytest.mark.spark
@@ -211,7 +209,7 @@ def test_an_executor_that_cannot_see_a_path_is_named_with_it(
     unseen = answers["answers"][2]
     assert unseen["exit"] == errors.FAILED, unseen
     assert "cannot see /proc/self/cwd/equal/" in unseen["error"]
-    assert str(elsewhere / "worker-") in unseen["error"]
+    assert str(elsewhere / "worker") in unseen["error"]
     assert "put the logs on storage that every executor has at the same path" in unseen["error"]
 
 

@@ -271,11 +271,11 @@ def test_no_pattern_that_java_refuses_is_accepted(spark: SparkSession) -> None:
     assert spark._jvm is not None
     pattern = spark._jvm.java.util.regex.Pattern
     refused = 0
-    for _ in range(1500):
+    for _ in range(500):
         text = "".join(rng.choice(parts) for _ in range(rng.randrange(1, 7)))
         try:
             pattern.compile(text)
         except PySparkException:  # PatternSyntaxException
             refused += 1
             assert reason_against(text), text
-    assert 300 < refused < 1500
+    assert 100 < refused < 500
