@@ -12,7 +12,6 @@ from linkflap.chaos.triggers import CHANGES, TRIGGERS, known
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.clients import LIBRARIES
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.security import WORDS
 from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS
 from linkflap.spark_verify.checks import REGISTRY
@@ -48,24 +47,8 @@ def options() -> Mapping[str, Mapping[str, OptionAbout]]:
         **{f"mirror {name}": kind.about for name, kind in MIRRORS.items()},
         **{f"workload {name}": kind.options for name, kind in KINDS.items()},
         f"workload {COMMAND}": COMMAND_OPTIONS,
-        **{
-            f"fault {name}": {
-                option: _of_fault(default, fault.abouts.get(option, ""))
-                for option, default in fault.defaults.items()
-            }
-            for name, fault in FAULTS.items()
-            if fault.defaults
-        },
+        **{f"fault {name}": fault.options for name, fault in FAULTS.items() if fault.options},
     }
-
-
-def _of_fault(default: Option, about: str) -> OptionAbout:
-    """The description of a fault's option. A default that is text lists the choices (`a|b`), the
-    first of which is the default; other options are numbers of 0 or more."""
-    if isinstance(default, str):
-        choices = tuple(default.split("|"))
-        return OptionAbout(default=choices[0], choices=choices, about=about)
-    return OptionAbout(default=default, takes="a number", about=about)
 
 
 def _first_paragraph(thing: object) -> str:

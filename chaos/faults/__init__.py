@@ -106,6 +106,6 @@ BY_FAKETIME: Final = frozenset({"clock-skew"})
 
 
 def check_options(spec: FaultSpec) -> None:
-    """Raises InputError if a fault has an unknown option, or an option of a wrong type. The kind of
+    """Raises InputError if a fault has an unknown option, or a wrong value of one. The kind of
     the fault must be registered."""
-    settings(spec, FAULTS[spec.fault].defaults)
+    settings(spec, FAULTS[spec.fault].options)

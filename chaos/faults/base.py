@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Bite, Direction, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.texts import nearest
@@ -20,8 +21,7 @@ class FaultBase:
     options. `reason` is None for a target that it can be applied to, else one sentence."""
 
     restores = True
-    defaults: ClassVar[Mapping[str, Option]] = {}
-    abouts: ClassVar[Mapping[str, str]] = {}
+    options: ClassVar[Mapping[str, OptionAbout]] = {}
     reason: ClassVar[staticmethod[[str, Topology], str | None]]
 
     @classmethod
@@ -29,31 +29,27 @@ class FaultBase:
         return cls.reason(target, topology)
 
 
-def settings(spec: FaultSpec, defaults: Mapping[str, Option]) -> dict[str, Option]:
-    """The options of `spec` over `defaults`, with the same types. Raises InputError. A default that
-    is text lists its choices, the first of which is the default: `responses|requests`."""
-    if unknown := sorted(spec.options.keys() - defaults.keys()):
-        known = ", ".join(sorted(defaults)) or "no options"
+def settings(spec: FaultSpec, options: Mapping[str, OptionAbout]) -> dict[str, Option]:
+    """The values of a fault's options. Raises InputError."""
+    if unknown := sorted(spec.options.keys() - options.keys()):
+        known = ", ".join(sorted(options)) or "no options"
         raise InputError(
             f"fault {spec.id!r} ({spec.fault}) has no option "
-            f"{unknown[0]!r}{nearest(unknown[0], defaults)}; it has {known}"
+            f"{unknown[0]!r}{nearest(unknown[0], options)}; it has {known}"
         )
-    return {name: _read(spec, name, default) for name, default in defaults.items()}
+    return {name: _read(spec, name, about) for name, about in options.items()}
 
 
-def _read(spec: FaultSpec, name: str, default: Option) -> Option:
-    given = spec.options.get(name)
-    where = f"option {name} of fault {spec.id!r} ({spec.fault})"
-    if isinstance(default, str):
-        choices = default.split("|")
-        if given is not None and given not in choices:
-            raise InputError(f"{where} is {given!r}; it can be {' or '.join(choices)}")
-        return choices[0] if given is None else given
-    if given is None:
-        return default
-    if isinstance(given, bool) or not isinstance(given, int | float) or given < 0:
-        raise InputError(f"{where} is {given!r}; it must be a number of 0 or more")
-    return given if isinstance(default, float) else int(given)
+def _read(spec: FaultSpec, name: str, about: OptionAbout) -> Option:
+    if name not in spec.options:
+        return about.default
+    given = spec.options[name]
+    try:
+        return about.checked(given)
+    except ValueError as error:
+        raise InputError(
+            f"option {name} of fault {spec.id!r} ({spec.fault}) is {given!r}; {error}"
+        ) from None
 
 
 def number(values: Mapping[str, Option], name: str) -> float:

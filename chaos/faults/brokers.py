@@ -35,8 +35,9 @@ from linkflap.harness.model.errors import (
     SetupError,
 )
 from linkflap.harness.model.faults import Target
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Bite, Broker, Confines, World
-from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import faketime, probe
@@ -182,7 +183,7 @@ class BrokerFault(FaultBase, ABC):
     expected = "no answer"
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self._values = settings(spec, self.defaults)
+        self._values = settings(spec, self.options)
         self._parts = BrokerParts(spec, world)
 
     reason = staticmethod(broker_reason)
@@ -347,9 +348,10 @@ class BrokerDiskFull(BrokerFault):
               the ISR of every partition that it holds.
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {"spare": 64.0}
-    abouts: ClassVar[Mapping[str, str]] = {
-        "spare": "MB that stay free while the broker starts; then none do",
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "spare": OptionAbout(
+            default=64.0, about="MB that stay free while the broker starts; then none do"
+        ),
     }
     expected = "no byte free, and ended at every start"
 
@@ -437,18 +439,13 @@ class BrokerDiskSlow(BrokerFault):
     that the broker is shut down and started twice.
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {"rate": 256.0}
-    abouts: ClassVar[Mapping[str, str]] = {"rate": "KB that it writes in a second, at least 16"}
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "rate": OptionAbout(default=256.0, low=_LEAST_RATE, about="KB that it writes in a second"),
+    }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
-        rate = number(self._values, "rate")
-        if rate < _LEAST_RATE:
-            raise InputError(
-                f"option rate of fault {spec.id!r} is {rate:g}; it must be {_LEAST_RATE:g} KB/s "
-                "or more"
-            )
-        self._rate = int(rate * _KILOBYTE)
+        self._rate = int(number(self._values, "rate") * _KILOBYTE)
         broker = self._parts.broker
         self._disk = SlowDisk(broker.log_dir, f"{broker.cluster}-{broker.id}")
         self.expected = f"{self._rate // _KILOBYTE} KB/s"
@@ -531,9 +528,10 @@ class BrokerMemoryLimit(ConfinedFault):
               partition that it holds.
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {"spare": 4.0}
-    abouts: ClassVar[Mapping[str, str]] = {
-        "spare": "MB above what the container uses when it is limited",
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "spare": OptionAbout(
+            default=4.0, about="MB above what the container uses when it is limited"
+        ),
     }
     expected = "the limit met, or the broker killed for it"
 
@@ -599,23 +597,19 @@ class ClockSkew(BrokerFault):
     (`harness.runtimes.faketime`).
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {"seconds": 30.0, "clock": "behind|ahead"}
-    abouts: ClassVar[Mapping[str, str]] = {
-        "seconds": (
-            "how far its clock is off, 2 to 3000: an hour ahead, records of today are refused by "
-            "default"
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "seconds": OptionAbout(
+            default=30.0,
+            low=_LEAST,
+            high=_MOST,
+            about="how far its clock is off; an hour ahead, brokers refuse new records",
         ),
-        "clock": "whether it is behind or ahead",
+        "clock": OptionAbout.one_of("behind", "ahead", about="whether it is behind or ahead"),
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
         seconds = number(self._values, "seconds")
-        if not _LEAST <= seconds <= _MOST:
-            raise InputError(
-                f"option seconds of fault {spec.id!r} is {seconds:g}; it must be {_LEAST:g} to "
-                f"{_MOST:g}"
-            )
         self._off = seconds if self._values["clock"] == "ahead" else -seconds
         self._world = world
         self.expected = f"a clock {self._off:+g} s off"

@@ -8,8 +8,9 @@ from typing import ClassVar, Final, cast
 
 from linkflap.chaos.faults.base import FaultBase, settings, watch
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Bite, DiedProcess, Moment, Program, World
-from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import patient, until
 
@@ -26,6 +27,11 @@ def _clients_there(target: str, topology: Topology) -> str | None:
         if target in known
         else f"{target!r} is not a cluster with clients; this topology has {', '.join(known)}"
     )
+
+
+_WORKLOADS: Final = (
+    "any", "transactional", "idempotent", "zombie", "relay", "readers", "command",
+)  # fmt: skip
 
 
 class ClientKill(FaultBase):
@@ -45,17 +51,18 @@ class ClientKill(FaultBase):
     worked again once their topics have more records.
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {
-        "workload": "any|transactional|idempotent|zombie|relay|readers|command",
-        "moment": "any|transaction|commit",
-    }
-    abouts: ClassVar[Mapping[str, str]] = {
-        "workload": "whose process is killed",
-        "moment": "what it has in flight: an open transaction, a commit, or whatever it does",
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "workload": OptionAbout.one_of(*_WORKLOADS, about="whose process is killed"),
+        "moment": OptionAbout.one_of(
+            "any",
+            "transaction",
+            "commit",
+            about="what it has in flight: an open transaction, a commit, or whatever it does",
+        ),
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        values = settings(spec, self.defaults)
+        values = settings(spec, self.options)
         self._world, self._spec = world, spec
         self._workload, self._moment = str(values["workload"]), cast(Moment, values["moment"])
         self._death: DiedProcess | None = None
@@ -131,13 +138,12 @@ class ClientPause(FaultBase):
     `commit-in-flight`.
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {
-        "workload": "any|transactional|idempotent|zombie|relay|readers|command"
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "workload": OptionAbout.one_of(*_WORKLOADS, about="whose process is suspended"),
     }
-    abouts: ClassVar[Mapping[str, str]] = {"workload": "whose process is suspended"}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self._workload = str(settings(spec, self.defaults)["workload"])
+        self._workload = str(settings(spec, self.options)["workload"])
         self._world, self._spec = world, spec
         self._process: Program | None = None
         self._before = 0
@@ -206,7 +212,7 @@ class ProgramPause(FaultBase):
     """
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.defaults)
+        settings(spec, self.options)
         self._world, self._spec = world, spec
         self._programs: Sequence[Program] = ()
 

@@ -24,8 +24,9 @@ from linkflap.chaos.faults.brokers import (
 )
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
 from linkflap.harness.model.faults import Target
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Bite, Broker, Cluster, Confines, World
-from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
 from linkflap.harness.model.wait import until
@@ -68,7 +69,7 @@ class ElectedLoss(FaultBase, ABC):
     office: ClassVar[str]
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self.values = settings(spec, self.defaults)
+        self.values = settings(spec, self.options)
         self._spec, self.world = spec, world
         self.cluster: Cluster = cluster_of(spec, world)
         self._parts: BrokerParts | None = None
@@ -183,9 +184,12 @@ class CoordinatorLoss(ElectedLoss):
               holds; there is a coordinator.
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {"of": "transactions|groups"}
-    abouts: ClassVar[Mapping[str, str]] = {
-        "of": "the coordinator of a transactional id, or that of a consumer group",
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "of": OptionAbout.one_of(
+            "transactions",
+            "groups",
+            about="the coordinator of a transactional id, or that of a consumer group",
+        ),
     }
     office = "coordinator"
 
@@ -220,7 +224,7 @@ class RollingRestart(FaultBase):
     """
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.defaults)
+        settings(spec, self.options)
         self._world, self._target = world, spec.target
         self._parts = [
             BrokerParts(replace(spec, target=f"{spec.target}/{number}"), world)
@@ -286,12 +290,13 @@ class RollingUpgrade(RollingRestart):
     image.
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {"to": "|".join(_TARGETS)}
-    abouts: ClassVar[Mapping[str, str]] = {"to": "the release that all brokers run in the end"}
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "to": OptionAbout.one_of(*_TARGETS, about="the release that all brokers run in the end"),
+    }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
-        self._to = str(settings(spec, self.defaults)["to"])
+        self._to = str(settings(spec, self.options)["to"])
         runs = world.deployment.clusters[spec.target].kafka
         if not older(runs, self._to):
             raise InputError(
@@ -374,10 +379,13 @@ class NetworkPartition(ConfinedFault):
     there is none to be seen.
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {"direction": "both|out|in", "peer": 0}
-    abouts: ClassVar[Mapping[str, str]] = {
-        "direction": "both, what comes in, or what goes out",
-        "peer": "number of the one broker that it is cut off from; 0: all",
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "direction": OptionAbout.one_of(
+            "both", "out", "in", about="both, what comes in, or what goes out"
+        ),
+        "peer": OptionAbout(
+            default=0, about="number of the one broker that it is cut off from; 0: all"
+        ),
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:

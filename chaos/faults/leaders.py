@@ -27,9 +27,10 @@ from linkflap.harness.capture.replicas import epochs_in, log_end
 from linkflap.harness.log.layout import ABORT, COMMIT
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, LinkflapError
 from linkflap.harness.model.events import LostRange
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.harness.model.protocols import Bite, Broker, Cluster, World
-from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
 from linkflap.harness.model.wait import now, until
 from linkflap.harness.wire import messages
@@ -72,13 +73,16 @@ class LeadershipMove(FaultBase):
     moved.
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {"of": "data|coordinators"}
-    abouts: ClassVar[Mapping[str, str]] = {
-        "of": "the partitions that move: of data topics, or of the coordinators' own"
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "of": OptionAbout.one_of(
+            "data",
+            "coordinators",
+            about="the partitions that move: of data topics, or of the coordinators' own",
+        ),
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self._of = str(settings(spec, self.defaults)["of"])
+        self._of = str(settings(spec, self.options)["of"])
         self._world, self._cluster = world, cluster_of(spec, world)
         self._before: dict[TopicPartition, PartitionMetadata] = {}
         self._wanted: dict[TopicPartition, tuple[int, ...]] = {}
@@ -313,7 +317,7 @@ class UncleanElection(FaultBase):
     """
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.defaults)
+        settings(spec, self.options)
         self._world, self._cluster = world, cluster_of(spec, world)
         self._before: dict[TopicPartition, PartitionMetadata] = {}
         self._in_sync: dict[str, str | None] = {}

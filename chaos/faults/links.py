@@ -36,8 +36,9 @@ from linkflap.harness.model.errors import (
     InputError,
 )
 from linkflap.harness.model.faults import Target
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Bite, Certificate, Direction, World, is_running
-from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.security import beside, secured
 from linkflap.harness.model.threads import Background
 from linkflap.harness.model.topology import Topology
@@ -191,7 +192,7 @@ class LinkFault(FaultBase, ABC):
     """A fault of one link. `_values` are its options."""
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self._values = settings(spec, self.defaults)
+        self._values = settings(spec, self.options)
         self._path = LinkPath(spec, world)
 
     reason = staticmethod(link_reason)
@@ -265,12 +266,11 @@ class LinkFlap(LinkFault):
               trip is as quick as before.
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {"down": 0.5, "up": 0.5, "jitter": 0.0, "seed": 0}
-    abouts: ClassVar[Mapping[str, str]] = {
-        "down": "seconds of each interruption, above 0",
-        "up": "seconds between two interruptions, above 0",
-        "jitter": "share by which each of them varies, from 0 to below 1",
-        "seed": "of what jitter rolls",
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "down": OptionAbout(default=0.5, low=0.01, about="seconds of each interruption"),
+        "up": OptionAbout(default=0.5, low=0.01, about="seconds between two interruptions"),
+        "jitter": OptionAbout(default=0.0, high=0.99, about="share by which each of them varies"),
+        "seed": OptionAbout(default=0, about="of what jitter rolls"),
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
@@ -278,10 +278,6 @@ class LinkFlap(LinkFault):
         self._down, self._up, self._jitter = (
             number(self._values, name) for name in ("down", "up", "jitter")
         )
-        if not self._down or not self._up or self._jitter >= 1:
-            raise InputError(
-                f"fault {spec.id!r} ({spec.fault}) needs down and up above 0, and jitter below 1"
-            )
         # The run's seed is in the options of a seeded schedule; the id keeps two flaps of one
         # schedule apart.
         self._rng = random.Random(f"{self._values['seed']}/{spec.id}")
@@ -363,9 +359,10 @@ class LinkHalfOpen(LinkFault):
               never resumes them.
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {"stalled": "responses|requests"}
-    abouts: ClassVar[Mapping[str, str]] = {
-        "stalled": "the direction in which nothing passes",
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "stalled": OptionAbout.one_of(
+            "responses", "requests", about="the direction in which nothing passes"
+        ),
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
@@ -433,15 +430,12 @@ class LinkLatency(LinkFault):
               is part of the heal.
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {
-        "latency": 100,
-        "jitter": 0,
-        "delayed": "responses|requests",
-    }
-    abouts: ClassVar[Mapping[str, str]] = {
-        "latency": "ms by which each chunk is delayed",
-        "jitter": "ms by which the delay varies",
-        "delayed": "the direction that is delayed",
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "latency": OptionAbout(default=100, about="ms by which each chunk is delayed"),
+        "jitter": OptionAbout(default=0, about="ms by which the delay varies"),
+        "delayed": OptionAbout.one_of(
+            "responses", "requests", about="the direction that is delayed"
+        ),
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
@@ -507,20 +501,14 @@ class LinkBandwidth(LinkFault):
     Heal      no toxic of ours is left, the proxies are enabled, a round trip is as quick as before.
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {"rate": 100}
-    abouts: ClassVar[Mapping[str, str]] = {
-        "rate": "KB/s per connection, at least 1",
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "rate": OptionAbout(default=100, low=1, about="KB/s per connection"),
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
         self._world = world
         self._rate = number(self._values, "rate")
-        if self._rate < 1:
-            raise InputError(
-                f"fault {spec.id!r} ({spec.fault}) has rate {self._rate:g}; it must be at least 1 "
-                "KB/s"
-            )
         self._size = max(LEAST_BYTES, int(self._rate * 1000 * MEASURED_SECONDS))
         self._before: float | None = None
 
@@ -584,7 +572,7 @@ class CertificateShown(FaultBase):
     """A part of the error of a client that refuses the certificate (OpenSSL's text)."""
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.defaults)
+        settings(spec, self.options)
         self._path = LinkPath(spec, world)
         self._cluster = world.deployment.clusters[self._path.link.source]
 

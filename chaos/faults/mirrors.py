@@ -20,6 +20,7 @@ from linkflap.harness.model.errors import (
 )
 from linkflap.harness.model.events import Failover, Promotion
 from linkflap.harness.model.faults import Target
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import (
     Administered,
     Bite,
@@ -28,7 +29,7 @@ from linkflap.harness.model.protocols import (
     PlayedVerbs,
     World,
 )
-from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
 from linkflap.harness.model.wait import now, patient, until
@@ -108,7 +109,7 @@ class _Failover(FaultBase):
     restores = False
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self._values = settings(spec, self.defaults)
+        self._values = settings(spec, self.options)
         self._world, self._spec = world, spec
         self._mirror = target_of(spec, world, "fails over")
         link = self._mirror.link
@@ -253,10 +254,15 @@ class FailoverForced(_Failover):
     mirror has been promoted: until then connections are open, and nothing answers.
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {"least_open": 1, "source": "killed|stalled"}
-    abouts: ClassVar[Mapping[str, str]] = {
-        "least_open": "transactions that are open on the source when it stops",
-        "source": "killed before the mirror is promoted, or only stopped until then",
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "least_open": OptionAbout(
+            default=1, about="transactions that are open on the source when it stops"
+        ),
+        "source": OptionAbout.one_of(
+            "killed",
+            "stalled",
+            about="killed before the mirror is promoted, or only stopped until then",
+        ),
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
@@ -352,7 +358,7 @@ class MirrorKill(FaultBase):
     """
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.defaults)
+        settings(spec, self.options)
         self._world, self._target = world, spec.target
         self._mirror = target_of(spec, world, "targets")
         self._alive_before = False
@@ -412,7 +418,7 @@ class MirrorReverse(FaultBase):
     """
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.defaults)
+        settings(spec, self.options)
         self._world, self._spec = world, spec
         link = target_of(spec, world, "reverses").link
         self._cluster = world.deployment.clusters[link.source]
@@ -529,7 +535,7 @@ class MirrorSourceMoved(FaultBase):
     """
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.defaults)
+        settings(spec, self.options)
         self._spec, self._world, self._mirror = spec, world, mirror_of(spec, world)
         on = Target.parse(spec.target)
         self._link = world.deployment.links[spec.target]
@@ -630,16 +636,17 @@ class MirrorVerbs(FaultBase):
     A disagreement is an anomaly (check mirror-states), and ends the sequence.
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {"steps": 6, "seed": 1000}
-    abouts: ClassVar[Mapping[str, str]] = {
-        "steps": "how many steps; each is a verb, or two at the same time",
-        "seed": "what the verbs are drawn by, with the fault's id",
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "steps": OptionAbout(
+            default=6, low=1, about="how many steps; each is a verb, or two at the same time"
+        ),
+        "seed": OptionAbout(default=1000, about="what the verbs are drawn by, with the fault's id"),
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        values = settings(spec, self.defaults)
+        values = settings(spec, self.options)
         self._spec, self._mirror = spec, mirror_of(spec, world)
-        self._steps, self._seed = max(1, int(values["steps"])), f"{spec.id} {values['seed']}"
+        self._steps, self._seed = int(values["steps"]), f"{spec.id} {values['seed']}"
         self._played: PlayedVerbs | None = None
 
     reason = staticmethod(link_reason)

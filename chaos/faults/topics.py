@@ -21,9 +21,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from linkflap.chaos.faults.base import FaultBase, number, settings, watch
 from linkflap.chaos.faults.clusters import cluster_of, cluster_reason
 from linkflap.harness.model import events
-from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Bite, Mirror, ReportsGivenUpTopics, World
-from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import RECREATED, is_data_topic, topic_name
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.wire.offsets import answered_bounds, quiet
@@ -122,15 +123,16 @@ class TopicRecreated(FaultBase):
     the other topics.
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {"links": "cut|open"}
-    abouts: ClassVar[Mapping[str, str]] = {
-        "links": (
-            "whether the links from the cluster are cut while the topic is deleted and made again"
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "links": OptionAbout.one_of(
+            "cut",
+            "open",
+            about="whether its links are cut while the topic is deleted and made again",
         ),
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self._cut = settings(spec, self.defaults)["links"] == "cut"
+        self._cut = settings(spec, self.options)["links"] == "cut"
         self._world, self._home, self._owner = world, cluster_of(spec, world).name, spec.id
         self._topic = topic_name(
             self._home, f"{RECREATED}.{re.sub('[^A-Za-z0-9_-]', '-', spec.id)}"
@@ -363,17 +365,12 @@ class PartitionsAdded(FaultBase):
               with a leader. The new partitions stay: Kafka cannot remove partitions.
     """
 
-    defaults: ClassVar[Mapping[str, Option]] = {"add": 1}
-    abouts: ClassVar[Mapping[str, str]] = {
-        "add": "partitions that each topic gets, at least 1",
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "add": OptionAbout(default=1, low=1, about="partitions that each topic gets"),
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self._add = int(number(settings(spec, self.defaults), "add"))
-        if self._add < 1:
-            raise InputError(
-                f"option add of fault {spec.id!r} is {self._add}; it must be 1 or more partitions"
-            )
+        self._add = int(number(settings(spec, self.options), "add"))
         cluster_of(spec, world)  # raises InputError
         self._world, self._home = world, spec.target
         self._before: dict[str, int] = {}
@@ -482,7 +479,7 @@ class RecordsDeletion(FaultBase):
     """
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.defaults)
+        settings(spec, self.options)
         cluster_of(spec, world)  # raises InputError
         self._world, self._home = world, spec.target
         self._before: Offsets = {}

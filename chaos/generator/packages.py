@@ -21,6 +21,7 @@ from linkflap.chaos.generator.bounds import GeneratorBounds
 from linkflap.chaos.triggers import Condition, condition
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.faults import FORCED, KILL, PLANNED, REVERSE, UNCLEAN, FaultName, Target
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import DEFAULT_KAFKA, LinkSpec, Topology
 
@@ -33,16 +34,17 @@ def of_fault(name: str, rng: random.Random) -> dict[str, Option]:
     kept."""
     return {
         option: value
-        for option, default in FAULTS[name].defaults.items()
+        for option, about in FAULTS[name].options.items()
         if rng.random() < GIVEN
-        and (value := _around(default, rng)) != default
+        and (value := _around(about, rng)) != about.default
         and value is not None
     }
 
 
-def _around(default: Option, rng: random.Random) -> Option | None:
+def _around(about: OptionAbout, rng: random.Random) -> Option | None:
+    default = about.default
     if isinstance(default, str):
-        return rng.choice(default.split("|"))
+        return rng.choice(about.choices)
     if isinstance(default, bool) or not default:
         return None
     value = default * rng.uniform(0.5, 2.0)

@@ -570,7 +570,7 @@ def _schedule(
                 (*at, "options", name),
                 f"option of {table.fault}",
                 name,
-                FAULTS[table.fault].defaults,
+                FAULTS[table.fault].options,
             )
         for id, target in _targets(table, topology):
             reason = FAULTS[table.fault].applies_to(target, topology)

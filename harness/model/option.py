@@ -25,6 +25,11 @@ class OptionAbout:
     low: float = 0.0
     high: float = math.inf
 
+    @classmethod
+    def one_of(cls, *choices: str, about: str) -> OptionAbout:
+        """An option with these values, of which the first is the default."""
+        return cls(default=choices[0], choices=choices, about=about)
+
     @property
     def values(self) -> str:
         """Allowed values, on one line."""

@@ -15,7 +15,8 @@ from types import TracebackType
 from typing import Literal, Protocol, Self, runtime_checkable
 
 from linkflap.harness.model.events import InFlight, Kind, LostRange
-from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Option, WorkloadSpec
+from linkflap.harness.model.option import OptionAbout
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, WorkloadSpec
 from linkflap.harness.model.topology import LinkSpec, Topology
 
 
@@ -735,13 +736,8 @@ class FaultFactory(Protocol):
     restores: bool
 
     @property
-    def defaults(self) -> Mapping[str, Option]:
-        """The options of the fault with their defaults. A text lists the choices; the first is the
-        default."""
-
-    @property
-    def abouts(self) -> Mapping[str, str]:
-        """A description of each option, with the unit of a number."""
+    def options(self) -> Mapping[str, OptionAbout]:
+        """The options of the fault; a number's description has its unit."""
 
     def __call__(self, spec: FaultSpec, world: World) -> Fault: ...
     def applies_to(self, target: str, topology: Topology) -> str | None: ...

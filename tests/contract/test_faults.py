@@ -220,9 +220,9 @@ def test_a_worker_that_was_dead_before_is_no_bite() -> None:
     [
         ("link-cut", {"depth": 1}, "has no option 'depth'; it has no options"),
         ("link-latency", {"latency": 10, "jitter": 10}, "the latency must be more than the jitter"),
-        ("link-bandwidth", {"rate": 0}, "at least 1 KB/s"),
-        ("link-half-open", {"stalled": "both"}, "it can be responses or requests"),
-        ("link-flap", {"down": 0}, "needs down and up above 0"),
+        ("link-bandwidth", {"rate": 0}, "a whole number of 1 or more"),
+        ("link-half-open", {"stalled": "both"}, "give one of responses, requests"),
+        ("link-flap", {"down": 0}, "a number of 0.01 or more"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_broken(

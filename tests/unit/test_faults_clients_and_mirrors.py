@@ -75,7 +75,7 @@ def test_it_asks_for_the_clients_and_the_moment_that_its_options_name(
         "by": "f",
         "within": 2 * COMES_WITHIN,
     }
-    with pytest.raises(InputError, match="it can be any or transaction or commit"):
+    with pytest.raises(InputError, match="give one of any, transaction, commit"):
         fault(clients, moment="midnight")
 
 
@@ -218,7 +218,7 @@ def test_one_that_stays_stopped_is_not_healed() -> None:
 
 
 def test_an_unknown_workload_is_refused_and_brokers_are_left_alone() -> None:
-    with pytest.raises(InputError, match="it can be any or transactional"):
+    with pytest.raises(InputError, match="give one of any, transactional"):
         pause(PausedClients(Process()), workload="nobody")
     assert "client-pause" in OF_CLIENTS
 
