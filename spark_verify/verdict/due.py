@@ -17,11 +17,13 @@ from linkflap.spark_verify.read.failed_mirror_parts import FailedPart
 from linkflap.spark_verify.read.plan import RunPlan
 
 
-def foreign_homes(planned: RunPlan, run: Run, operations: int) -> Collection[str]:
+def foreign_homes(planned: RunPlan, run: Run, operations: int, promised: int) -> Collection[str]:
     """The homes of what a run's logs have, if everything there was written by programs that record
-    no history (a workload with a command, an application beside `linkflap.deploy`): then bytes are
-    judged, and what readers got. Nowhere else."""
-    if operations or not run.recorded or run.scenario.acknowledged:
+    no history (a workload with a command, an application beside `linkflap.deploy`), or that were
+    `promised` nothing on the wire: then bytes are judged, and what readers got. Nowhere else."""
+    unpromised = bool(run.scenario.recorded_topics) and bool(operations) and not promised
+    acknowledged = operations or run.scenario.acknowledged
+    if not run.recorded or _others_write(run) or (acknowledged and not unpromised):
         return ()
     return sorted(
         {
@@ -30,6 +32,12 @@ def foreign_homes(planned: RunPlan, run: Run, operations: int) -> Collection[str
             if captured.canonical and captured.size and planned.judges(captured.bounds.topic)
         }
     )
+
+
+def _others_write(run: Run) -> bool:
+    """Whether clients of linkflap's own write, too."""
+    own = [w for w in run.scenario.workloads if not w.command]
+    return replace(run.scenario, workloads=tuple(own)).acknowledged
 
 
 def all_due(

@@ -88,6 +88,7 @@ STALL_SECONDS: Final = 3.0
 """A host that stood still this long (a broker's session timeout) makes time-based checks
 unknown."""
 UNACKNOWLEDGED: Final = "the clients' acknowledgements were not recorded"
+UNPROMISED: Final = "nothing was acknowledged with acks=all"
 RUN: Final = "run.json"
 PARTS_OF: Final[Mapping[str, Input]] = {
     "events": "promotions",
@@ -158,7 +159,7 @@ def check_result(
 
 def _nothing_due(check: Check, run: Run, *, foreign: bool) -> str:
     if foreign and "sends" in check.inputs:
-        return f"nothing to examine: {UNACKNOWLEDGED}"
+        return f"nothing to examine: {_unacknowledged(run)}"
     unheard = check.judges_readers and check.due_at is None and not run.scenario.has_readers
     if run.recorded and unheard:
         return "nothing to examine: no workload has readers"
@@ -167,6 +168,11 @@ def _nothing_due(check: Check, run: Run, *, foreign: bool) -> str:
         if run.recorded
         else "the logs have none"
     )
+
+
+def _unacknowledged(run: Run) -> str:
+    """Why a verdict rests on bytes alone."""
+    return UNPROMISED if run.scenario.recorded_topics else UNACKNOWLEDGED
 
 
 def _examined(rows: Sequence[FindingRow]) -> Counter[tuple[str, str]]:
@@ -534,7 +540,7 @@ def judge(
     by_check = defaultdict(list, grouped(rows, lambda row: row.check))
     done = done_in(reader) if reader.run.recorded else Done()
     quiet = _quiet_readers(reader, planned, events, done)
-    foreign = foreign_homes(planned, reader.run, done.rows)
+    foreign = foreign_homes(planned, reader.run, done.rows, done.promised)
     needless = unwritten(reader.run.scenario, foreign=bool(foreign))
     damage = [
         each for each in _all_damage(planned, by_check[""], quiet) if each.path not in needless
@@ -596,7 +602,7 @@ def judge(
         eras=tuple(eras),
         eras_left_out=eras_left_out,
         clients_died=tuple(_clients_died(events)),
-        by_bytes=UNACKNOWLEDGED if foreign or not run.recorded else "",
+        by_bytes=_unacknowledged(run) if foreign or not run.recorded else "",
     )
     return Judgement(folder=folder, anomalies=anomalies, judged=document)
 

@@ -123,7 +123,8 @@ def _folder(reader: RunReader, captured: CapturedReplica) -> str:
 
 @dataclass(slots=True)
 class Done:
-    """What a run did, counted row by row. `last_read` is when a poll last returned anything;
+    """What a run did, counted row by row. `promised` rows have an
+    acknowledgement or end a commit; `last_read` is when a poll last returned anything;
     `asked_for` are transactions and producer ids, where a client had or wanted any.
 
     `clients` are the producer incarnations by their number, each client's in the order in which
@@ -131,6 +132,7 @@ class Done:
     """
 
     rows: int = 0
+    promised: int = 0
     committed: int = 0
     aborted: int = 0
     reads: int = 0
@@ -143,6 +145,9 @@ class Done:
         """Counts a row of an operation."""
         ended = row.phase == "return" and row.outcome == "ok"
         self.rows += 1
+        self.promised += any(group.acks for group in row.sends) or (
+            ended and row.ending == "commit"
+        )
         self.clients.setdefault(row.process, row.client)
         self.readers.operation(row)
         self.committed += ended and row.ending == "commit"

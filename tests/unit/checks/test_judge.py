@@ -11,7 +11,7 @@ from typing import TypedDict
 import msgspec
 import pytest
 
-from linkflap.harness.model.history import Ending, Operation, OperationKind, Phase
+from linkflap.harness.model.history import Ending, Operation, OperationKind, Phase, SendGroup
 from linkflap.harness.model.scenario import (
     FaultSpec,
     Minimums,
@@ -367,6 +367,62 @@ def test_programs_without_a_history_get_a_verdict_by_bytes(tmp_path: Path) -> No
     unseen = by_bytes(folder, [], *checks)
     assert result(unseen, "leader-epochs").verdict is Verdict.UNKNOWN
     assert "no native batches of A" in result(unseen, "leader-epochs").reason
+
+
+def wired(folder: Path, *acks: tuple[int, int, int], **report: object) -> Judgement:
+    """The verdict on a program that is recorded on the wire, with one write, these acknowledgements
+    of it, and what the recorder of A reports."""
+    run = Recorded(folder, workloads=(replace(PROGRAM, record="wire"),))
+    group = SendGroup(topic="A.t", partition=0, first_uid=1, count=1, acks=acks)
+    run.operations.write(
+        Operation(
+            number=1,
+            phase="invoke",
+            time=now(),
+            client="client",
+            process=1,
+            cluster="A",
+            kind="send",
+            sends=(group,),
+        )
+    )
+    counts = dict.fromkeys(
+        ("connections", "requests", "batches", "acknowledged", "by_leader", "unpromised"), 1
+    )
+    for cluster, more in (("A", report), ("B", {})):
+        run.event("wire-recorded", cluster, **{**counts, "unread": {}, "passed": {}, **more})
+    run.close(commits=0, aborts=0, reads=0)
+    return by_bytes(folder, looked(folder, "leader-epochs"), "leader-epochs", "lost-write")
+
+
+def test_what_the_wire_promised_is_due(tmp_path: Path) -> None:
+    judgement = wired(tmp_path / "acknowledged", (0, 1, 0))
+    assert "recorder" not in result(judgement, "recording").reason
+    assert judgement.judged.by_bytes == ""
+    assert "no native records of A" in result(judgement, "lost-write").reason
+
+
+def test_where_the_wire_promised_nothing_bytes_are_judged(tmp_path: Path) -> None:
+    judgement = wired(tmp_path / "run")
+    assert judgement.verdict is Verdict.VALID, judgement.judged.reason
+    assert judgement.judged.by_bytes == "nothing was acknowledged with acks=all"
+    assert result(judgement, "lost-write").verdict is Verdict.NOT_DUE
+
+
+def test_what_could_not_be_read_on_the_wire_is_unknown(tmp_path: Path) -> None:
+    judgement = wired(tmp_path / "unread", (0, 1, 0), unread={"produce v99": 3})
+    recording = result(judgement, "recording")
+    assert recording.verdict is Verdict.UNKNOWN
+    assert "the recorder of A could not read produce v99, 3 times" in recording.reason
+    passed = wired(tmp_path / "passed", (0, 1, 0), passed={"a program sent TLS": 1})
+    assert "passed unread (1): a program sent TLS" in result(passed, "recording").reason
+
+
+def test_a_recorder_that_reported_nothing_is_unknown(tmp_path: Path) -> None:
+    run = Recorded(tmp_path / "run", workloads=(replace(PROGRAM, record="wire"),))
+    folder = run.close(reads=0)
+    judgement = by_bytes(folder, looked(folder, "leader-epochs"), "leader-epochs")
+    assert "the recorder of A did not report" in result(judgement, "recording").reason
 
 
 def test_programs_that_wrote_nothing_are_unknown(tmp_path: Path) -> None:
