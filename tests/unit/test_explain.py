@@ -349,7 +349,7 @@ def test_without_an_offset_the_ends_of_the_logs_and_the_events_of_the_mirror_sho
 
 def test_findings_in_changed_histories_can_be_explained(tmp_path: Path) -> None:
     seen: set[str] = set()
-    for seed in range(4):
+    for seed in range(8):
         root = tmp_path / str(seed)
         random_runs.written(seed, root)
         rows = [
