@@ -47,6 +47,18 @@ def test_the_reason_names_what_was_found_and_where() -> None:
     ]
 
 
+@pytest.mark.parametrize(("other", "found"), [("A", set()), ("B", {"offsets-missing"})])
+def test_a_torn_log_of_another_cluster_says_nothing_about_a_cluster_s_own_topics(
+    other: str, found: set[str]
+) -> None:
+    seen = MODULES["internal-topics"].REJECTS["offsets-missing"].view
+    (log,) = seen.replicas
+    damage = replace(log, cluster=other, damage=("half a batch",))
+    logs = [damage] if other == log.cluster else [log, damage]
+    rows = examine(REGISTRY["internal-topics"], replace(seen, replicas=logs))
+    assert {row.kind for row in rows if row.finding == "found" and row.cluster == "A"} == found
+
+
 def test_a_kernel_that_raises_is_a_finding() -> None:
     def kernel(view: PartitionView) -> NoReturn:
         raise ValueError("an odd log")
