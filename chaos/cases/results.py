@@ -16,8 +16,7 @@ import msgspec
 
 from linkflap.chaos.cases import registry
 from linkflap.chaos.cases.bench import Client, TransactionProtocol, Variant
-from linkflap.chaos.cases.case import Case, Outcome, number
-from linkflap.chaos.cases.rates import interval
+from linkflap.chaos.cases.case import Case, Outcome, interval, number
 from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.rundir import with_current_kinds

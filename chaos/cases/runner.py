@@ -15,8 +15,16 @@ from pathlib import Path
 from typing import Final, Self
 
 from linkflap.chaos.cases.bench import Bench, Variant
-from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome, number
-from linkflap.chaos.cases.rates import interval, too_few, words
+from linkflap.chaos.cases.case import (
+    Case,
+    Expected,
+    Observation,
+    Outcome,
+    interval,
+    number,
+    too_few,
+    words,
+)
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID, InputError, LinkflapError
 from linkflap.harness.model.topology import Topology

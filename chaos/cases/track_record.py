@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from linkflap.chaos.cases import registry
-from linkflap.chaos.cases.case import Case, Kind, Outcome, number
-from linkflap.chaos.cases.rates import too_few, words
+from linkflap.chaos.cases.case import Case, Kind, Outcome, number, too_few, words
 from linkflap.chaos.cases.results import (
     STORED,
     CaseTally,

@@ -49,7 +49,7 @@ from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.runtimes.distribution import kafka_settings
 from linkflap.harness.runtimes.distribution.kafka import look_for, released
 from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS, command, jvms
-from linkflap.harness.workloads.context import value_of
+from linkflap.harness.workloads.client import value_of
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.topologies import parse
 

@@ -27,10 +27,18 @@ manifest  the files when a run ended, and which are not as they were
 reader    reads all of it
 """
 
-from linkflap.harness.rundir.files import Appender, EventLog, write_whole
+from linkflap.harness.rundir.files import (
+    FORMAT,
+    Appender,
+    Damage,
+    EventLog,
+    Run,
+    Status,
+    with_current_kinds,
+    write_whole,
+)
 from linkflap.harness.rundir.manifest import inventory
 from linkflap.harness.rundir.reader import RunReader
-from linkflap.harness.rundir.values import FORMAT, Damage, Run, Status, with_current_kinds
 from linkflap.harness.rundir.writer import ClientWriter, LastRows, RunWriter, last_rows
 
 __all__ = [

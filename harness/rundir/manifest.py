@@ -27,8 +27,7 @@ import msgspec
 from crc32c import crc32c
 
 from linkflap.harness.machine import untrusted_files
-from linkflap.harness.rundir.files import write_whole
-from linkflap.harness.rundir.values import Damage
+from linkflap.harness.rundir.files import Damage, write_whole
 
 MANIFEST: Final = "manifest.json"
 _AT_ONCE: Final = 1 << 20

@@ -27,8 +27,8 @@ from linkflap.harness.model.history import (
     Watermark,
 )
 from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.rundir.files import FORMAT, Damage, Row, Run, with_current_kinds
 from linkflap.harness.rundir.manifest import Manifest
-from linkflap.harness.rundir.values import FORMAT, Damage, Row, Run, with_current_kinds
 
 
 def _impossible_span(row: Poll | Watermark) -> str:

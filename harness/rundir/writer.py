@@ -19,8 +19,7 @@ from linkflap.harness.model.history import Bounds, EventRow, GroupOffset, Operat
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import manifest
-from linkflap.harness.rundir.files import Appender, EventLog, write_whole
-from linkflap.harness.rundir.values import Row, Run, Status
+from linkflap.harness.rundir.files import Appender, EventLog, Row, Run, Status, write_whole
 
 _ClientRow = TypeVar("_ClientRow", Operation, Poll)
 _TAIL: Final = 1 << 20

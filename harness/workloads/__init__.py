@@ -15,9 +15,9 @@ from linkflap.harness.model.scenario import WorkloadSpec, group_of
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import topic_name
 from linkflap.harness.workloads import producers, readers, relay, share_group
-from linkflap.harness.workloads.client import Client
-from linkflap.harness.workloads.context import (
+from linkflap.harness.workloads.client import (
     VIA,
+    Client,
     ClientFiles,
     Context,
     Numbers,

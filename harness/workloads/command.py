@@ -32,7 +32,7 @@ from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.wire.offsets import Bound, bounds, quiet
 from linkflap.harness.workloads import COMMAND_OPTIONS, jvms
-from linkflap.harness.workloads.context import value_of
+from linkflap.harness.workloads.client import value_of
 from linkflap.harness.workloads.crew import Addresses, Producers, WorkloadProgress
 from linkflap.harness.workloads.members import Member, ProgramDeath, signal_name
 

@@ -26,8 +26,8 @@ from linkflap.harness.workloads import (
     jvms,
     topics_for,
 )
+from linkflap.harness.workloads.client import Numbers
 from linkflap.harness.workloads.command import Command
-from linkflap.harness.workloads.context import Numbers
 from linkflap.harness.workloads.crew import (
     Addresses,
     ClientNames,

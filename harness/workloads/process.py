@@ -24,8 +24,7 @@ from linkflap.harness.model.faults import Target
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import ClientWriter
 from linkflap.harness.workloads import KINDS, context, forks
-from linkflap.harness.workloads.client import Client
-from linkflap.harness.workloads.context import Numbers
+from linkflap.harness.workloads.client import Client, Numbers
 from linkflap.harness.workloads.library import library
 from linkflap.harness.workloads.protocol import (
     AskState,

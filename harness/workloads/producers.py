@@ -29,8 +29,7 @@ from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.payload import KEYS, LARGEST_VALUE, Values
 from linkflap.harness.model.protocols import Moment
 from linkflap.harness.model.wait import now
-from linkflap.harness.workloads.client import SLICE, Client
-from linkflap.harness.workloads.context import VIA, Context, Options
+from linkflap.harness.workloads.client import SLICE, VIA, Client, Context, Options
 from linkflap.harness.workloads.incarnation import Incarnation, InvokedOperation
 from linkflap.harness.workloads.library import describe
 from linkflap.harness.workloads.protocol import ClientState

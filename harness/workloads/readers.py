@@ -22,8 +22,7 @@ from linkflap.harness.model.payload import FOREIGN, uid_in
 from linkflap.harness.model.scenario import group_of
 from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.model.wait import now
-from linkflap.harness.workloads.client import SLICE, Client
-from linkflap.harness.workloads.context import VIA, Context, Options
+from linkflap.harness.workloads.client import SLICE, VIA, Client, Context, Options
 from linkflap.harness.workloads.library import (
     ClientConsumer,
     ClientMessage,

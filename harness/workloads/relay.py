@@ -29,8 +29,7 @@ from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.model.topology import topic_name
 from linkflap.harness.model.wait import now
 from linkflap.harness.workloads import producers
-from linkflap.harness.workloads.client import GRACE, SLICE
-from linkflap.harness.workloads.context import Context, Options
+from linkflap.harness.workloads.client import GRACE, SLICE, Context, Options
 from linkflap.harness.workloads.incarnation import Incarnation, InvokedOperation
 from linkflap.harness.workloads.library import ClientConsumer, describe
 from linkflap.harness.workloads.producers import ABORT_SHARE, COMMON, RETRY, Producing

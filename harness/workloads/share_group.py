@@ -18,8 +18,7 @@ from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import group_of
 from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.model.wait import now
-from linkflap.harness.workloads.client import SLICE
-from linkflap.harness.workloads.context import Context, Options
+from linkflap.harness.workloads.client import SLICE, Context, Options
 from linkflap.harness.workloads.library import consumer_config, describe
 from linkflap.harness.workloads.readers import READS, PollingClient, fetched, rows_at
 

@@ -17,8 +17,8 @@ from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.security import Principal, entered_by, security_of
 from linkflap.harness.rundir import RunWriter
+from linkflap.harness.workloads.client import Numbers
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.context import Numbers
 from linkflap.harness.workloads.crew import Crew
 
 PRODUCER: Final = "own-producer"

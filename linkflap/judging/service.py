@@ -2,7 +2,7 @@
 recorded the run.
 
     python -m linkflap.judging.service        started by its first user
-                                                      (`linkflap.judging.shared`)
+                                                      (`linkflap.judging.verifier`)
 
 The ledger lists it with a socket in a folder that only this user can enter. All waiting directories
 are judged as one batch. It ends half a minute after its last user, and at once when that one was

@@ -4,24 +4,196 @@ several processes share.
 It is this process's own, unless `share` was called (by the pytest fixtures), or $LINKFLAP_VERIFIER
 is own or shared. If the service fails, this process judges by itself: a run never loses its
 verdict.
+
+A user of the service finds it or starts it, and has run directories judged there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from filelock import FileLock, Timeout
 
-from linkflap.harness.model.errors import InputError
+from linkflap.harness.machine import ledger, process_identity
+from linkflap.harness.machine.process_identity import Identity
+from linkflap.harness.model.errors import EnvironmentFailure, InputError, SetupError
 from linkflap.harness.model.verdict import Anomaly, Document
-from linkflap.judging.shared import ServiceFailure, User
+from linkflap.harness.model.wait import until
+from linkflap.harness.version import INSTALLED
+from linkflap.judging import messages
+from linkflap.judging.messages import (
+    Busy,
+    Bye,
+    Failed,
+    Hello,
+    Judge,
+    JudgedRun,
+    Lines,
+    Reply,
+)
+
+_STARTS_WITHIN: Final = 120.0
+_GREETS_WITHIN: Final = 60.0
+_SILENT: Final = 300.0
+"""Seconds without any sign after which a service is taken to hang: it gives one every few
+seconds."""
+_ATTEMPTS: Final = 3
+_KEPT: Final = 7 * 86400.0
+"""Seconds for which the log of a service is kept that is not started any more."""
+_MODULE: Final = "linkflap.judging.service"
+_ERRORS: Final = {each.__name__: each for each in (InputError, SetupError)}
+
+
+class ServiceFailure(EnvironmentFailure):
+    """There is no verifier service, or it ended before it answered; the message has the reason and
+    the path of its log."""
+
+
+class User:
+    """One process's connection to the service. It is held until `close`: the service stays as
+    long."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lines: Lines | None = None
+        self._hello: Hello | None = None
+
+    def connect(self) -> Hello:
+        """Finds or starts the service. Raises ServiceFailure."""
+        with self._lock:
+            return self._connected()[1]
+
+    def judge(self, folder: Path) -> JudgedRun:
+        """The verdict on a run directory. Raises what `spark_verify.verify` raises, and
+        ServiceFailure."""
+        with self._lock:
+            lines, hello = self._connected()
+            try:
+                lines.send(Judge(folder=str(folder.absolute())))
+                reply = _reply(lines)
+                while isinstance(reply, Busy):
+                    reply = _reply(lines)
+            except (OSError, EOFError, msgspec.DecodeError) as error:
+                self._drop()
+                why = "hangs" if isinstance(error, TimeoutError) else "ended"
+                raise ServiceFailure(
+                    f"the verifier service (process {hello.pid}) {why}; its log is {hello.log}"
+                ) from None
+        if isinstance(reply, Failed):
+            raise _ERRORS.get(reply.kind, ServiceFailure)(reply.sentence)
+        assert isinstance(reply, JudgedRun)
+        return reply
+
+    def close(self) -> None:
+        """Lets go of the service, which may then end. Safe to call twice."""
+        with self._lock:
+            if self._lines is not None:
+                with contextlib.suppress(OSError):  # it has ended
+                    self._lines.send(Bye())
+                self._drop()
+
+    def _drop(self) -> None:
+        if self._lines is not None:
+            self._lines.close()
+        self._lines = self._hello = None
+
+    def _connected(self) -> tuple[Lines, Hello]:
+        if self._lines is None or self._hello is None:
+            self._lines, self._hello = _connection(messages.key())
+        return self._lines, self._hello
+
+
+def _reply(lines: Lines) -> Reply:
+    line = lines.next()
+    if line is None:
+        raise EOFError
+    reply: Reply = msgspec.json.decode(line, type=Reply)
+    return reply
+
+
+def _connection(key: str) -> tuple[Lines, Hello]:
+    """A service may end while a user connects: then another is found, or started."""
+    for _ in range(_ATTEMPTS):
+        path = ledger.service(key) or _started(key)
+        try:
+            lines = Lines(messages.connect(path), _GREETS_WITHIN)
+        except OSError:
+            continue
+        try:
+            hello = _reply(lines)
+            if isinstance(hello, Hello) and hello.key == key:
+                lines.patience(_SILENT)
+                return lines, hello
+            lines.send(Bye())
+        except (OSError, EOFError, msgspec.DecodeError):
+            pass
+        lines.close()
+    raise ServiceFailure(f"no verifier service takes a connection; its log is {log_of(key)}")
+
+
+def log_of(key: str) -> Path:
+    """The log of the services of a key."""
+    return ledger.folder() / f"verifier-{key}.log"
+
+
+def _started(key: str) -> Path:
+    """Starts a service, one of all who want one; the others wait, and find it."""
+    log = log_of(key)
+    try:
+        with FileLock(ledger.folder() / "verifier.lock", timeout=_STARTS_WITHIN):
+            if found := ledger.service(key):
+                return found
+            _forget_old_logs()
+            child = _spawn(log)
+            # A child that has ended is a zombie of ours, which counts as dead.
+            path = until(
+                lambda: ledger.service(key) or not process_identity.alive(child),
+                within=_STARTS_WITHIN,
+                what="the verifier service to listen",
+            )
+    except (Timeout, EnvironmentFailure, OSError) as error:
+        raise ServiceFailure(
+            f"the verifier service did not start ({error}); its log is {log}"
+        ) from None
+    if not isinstance(path, Path):
+        raise ServiceFailure(f"the verifier service ended at its start; its log is {log}")
+    return path
+
+
+def _forget_old_logs() -> None:
+    """Every version of linkflap's sources has its own key and log."""
+    for log in ledger.folder().glob("verifier-*.log"):
+        if time.time() - log.stat().st_mtime > _KEPT:
+            log.unlink(missing_ok=True)
+
+
+def _spawn(log: Path) -> Identity:
+    """Not a child that dies with us: others use it when we are gone. It sees by its users when it
+    must end."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(INSTALLED), os.environ.get("PYTHONPATH")))),
+    }
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), flags, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    command = [sys.executable, "-P", "-m", _MODULE, str(log)]
+    pid = os.posix_spawn(sys.executable, command, environment, file_actions=actions, setsid=True)
+    return process_identity.identify(pid) or Identity(pid=pid, born="ended")
+
 
 LOG: Final = logging.getLogger("linkflap")
 VARIABLE: Final = "LINKFLAP_VERIFIER"

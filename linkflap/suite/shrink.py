@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from linkflap.chaos import scenario_file
-from linkflap.chaos.cases import rates
+from linkflap.chaos.cases import case
 from linkflap.chaos.generator.generate import playable
 from linkflap.chaos.triggers import Condition, condition
 from linkflap.harness.model.faults import Target
@@ -218,7 +218,7 @@ class Rate:
         return self.failed / self.tries if self.tries else 0.0
 
     def __str__(self) -> str:
-        return rates.words(self.failed, self.tries)
+        return case.words(self.failed, self.tries)
 
     def __add__(self, other: Rate) -> Rate:
         return Rate(failed=self.failed + other.failed, tries=self.tries + other.tries)

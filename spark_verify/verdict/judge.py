@@ -50,7 +50,6 @@ from linkflap.spark_verify.checks.base import Check, Input, Measured, grouped
 from linkflap.spark_verify.checks.finding_rows import FindingRow, partial_of
 from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration, history
 from linkflap.spark_verify.read.captures import Key
-from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
 from linkflap.spark_verify.read.missing_parts import rests_on_a_capture
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.read.reader_histories import RELAY, UnheardReader, asks_readers, silent
@@ -60,6 +59,7 @@ from linkflap.spark_verify.verdict.causes import rank
 from linkflap.spark_verify.verdict.certificate import certificate
 from linkflap.spark_verify.verdict.due import (
     all_due,
+    failed_parts,
     foreign_homes,
     never_synced,
     not_carried,

@@ -35,8 +35,8 @@ from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.read.captures import CapturedReplica, notes_of
-from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
 from linkflap.spark_verify.read.reader_histories import Histories
+from linkflap.spark_verify.verdict.due import failed_parts
 
 OPTIONAL: Final = ("groupoffset",)
 """Kinds of rows that a run may have none of (`harness.rundir` names the kind when no file of it was

@@ -14,12 +14,20 @@ import pytest
 
 from linkflap.chaos.cases import case_named, registry, results, track_record
 from linkflap.chaos.cases.bench import Bench, Client, TransactionProtocol, Variant
-from linkflap.chaos.cases.case import CLAIMS, Case, Expected, Observation, Outcome, number
+from linkflap.chaos.cases.case import (
+    CLAIMS,
+    Case,
+    Expected,
+    Observation,
+    Outcome,
+    interval,
+    number,
+    words,
+)
 from linkflap.chaos.cases.cluster_mirroring.outages import connections
 from linkflap.chaos.cases.cluster_mirroring.producer_ids import _ids
 from linkflap.chaos.cases.kafka import replication
 from linkflap.chaos.cases.mirror_maker.offsets import committed, syncs
-from linkflap.chaos.cases.rates import interval, words
 from linkflap.chaos.cases.runner import Benches, CaseResult, check, run_case
 from linkflap.chaos.cases.tools import logs
 from linkflap.chaos.cases.tools.wire import ProducerIdentity, record_batch

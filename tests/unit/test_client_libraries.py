@@ -16,7 +16,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.security import Address, Security
 from linkflap.harness.workloads import jvms, readers
-from linkflap.harness.workloads.context import Context, Numbers
+from linkflap.harness.workloads.client import Context, Numbers
 from linkflap.harness.workloads.java.errors import Errors
 from linkflap.harness.workloads.java.producer import serialized
 from linkflap.harness.workloads.library import of_consumer, of_producer, producer_config

@@ -38,7 +38,7 @@ from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Anomaly, Document, Verdict
 from linkflap.harness.rundir import RunReader, RunWriter, with_current_kinds
-from linkflap.harness.rundir.values import RENAMED
+from linkflap.harness.rundir.files import RENAMED
 from linkflap.recording.run_end import orphaned
 from linkflap.recording.world import RunWorld
 from linkflap.spark_verify.checks import REGISTRY

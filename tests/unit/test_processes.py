@@ -27,8 +27,8 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Appender, Run, RunReader, RunWriter, last_rows
 from linkflap.harness.workloads import members
 from linkflap.harness.workloads import worker as workers
+from linkflap.harness.workloads.client import Numbers
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.context import Numbers
 from linkflap.harness.workloads.crew import ClientNames
 from linkflap.harness.workloads.forks import SERVES
 from linkflap.harness.workloads.make_crew import make
@@ -278,7 +278,7 @@ def test_messages_arrive_whole_and_in_order() -> None:
 def test_numbers_are_given_once_whoever_asks(tmp_path: Path) -> None:
     path = tmp_path / "numbers"
     program = (
-        "import sys; from pathlib import Path; from linkflap.harness.workloads.context import "
+        "import sys; from pathlib import Path; from linkflap.harness.workloads.client import "
         "Numbers\nn = Numbers(Path(sys.argv[1])); print(*(n.next() for _ in range(200)))"
     )
     others = [

@@ -22,11 +22,10 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.verdict import Anomaly, Document, Verdict
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
-from linkflap.judging import messages, page, shared, verifier
+from linkflap.judging import messages, page, verifier
 from linkflap.judging.messages import Failed, Hello, JudgedRun, Lines
 from linkflap.judging.service import VerifierService
-from linkflap.judging.shared import ServiceFailure, User
-from linkflap.judging.verifier import VerifierAnswer
+from linkflap.judging.verifier import ServiceFailure, User, VerifierAnswer
 from linkflap.report import table
 from linkflap.report.document import read
 from linkflap.spark_verify.verdict.judge import Judgement
@@ -245,7 +244,7 @@ def test_one_of_another_key_and_one_that_is_dead_are_never_used(
         started.append(log)
         raise OSError("no")
 
-    monkeypatch.setattr(shared, "_spawn", spawn)
+    monkeypatch.setattr(verifier, "_spawn", spawn)
     with (
         serving(tmp_path / "service", key="another"),
         pytest.raises(ServiceFailure, match="takes a connection"),

@@ -26,9 +26,8 @@ from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import now, until
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads import KINDS, context, first_cluster, relay
-from linkflap.harness.workloads.client import Client, Tally
+from linkflap.harness.workloads.client import Client, Numbers, Tally
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.context import Numbers
 from linkflap.harness.workloads.crew import ClientNames, Crew, Readers, WorkloadProgress
 from linkflap.harness.workloads.incarnation import (
     REFUSALS,

@@ -30,7 +30,7 @@ from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import CheckResult
 from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import Run, RunWriter
-from linkflap.harness.rundir.values import Status
+from linkflap.harness.rundir.files import Status
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.finding_rows import FindingName, FindingRow
 from linkflap.spark_verify.verdict.judge import Judgement, judge

@@ -174,7 +174,7 @@ OTHER_MEANINGS = {
 NAMED_BESIDE = {
     "harness/guarantees": "what a mirror allows is named by kind",
     "harness/log": "damage of a log, of which a check makes anomalies that are called the same",
-    "harness/rundir/values.py": "older names of kinds, and what they are called now",
+    "harness/rundir/files.py": "older names of kinds, and what they are called now",
 }
 """Where anomaly kinds are named outside `checks/`, and why."""
 KINDS = {kind.name for check in REGISTRY.values() for kind in check.anomalies}

@@ -14,10 +14,10 @@ from linkflap.harness.model.history import PollKind
 from linkflap.harness.model.scenario import FaultSpec, Minimums, WorkloadSpec, clients
 from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.model.wait import now
-from linkflap.harness.rundir.values import Status
+from linkflap.harness.rundir.files import Status
 from linkflap.harness.workloads.crew import ClientNames
 from linkflap.spark_verify.checks.finding_rows import FindingRow
-from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
+from linkflap.spark_verify.verdict.due import failed_parts
 from linkflap.topologies import parse
 from tests.events import event
 from tests.run_copy import seal

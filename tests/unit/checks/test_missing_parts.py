@@ -14,7 +14,7 @@ from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import RunReader
-from linkflap.harness.rundir.values import Status
+from linkflap.harness.rundir.files import Status
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.read.plan import plan
 from linkflap.spark_verify.verdict.judge import judge
