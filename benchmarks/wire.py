@@ -41,7 +41,8 @@ def throughput(bootstrap: str, seconds: float) -> tuple[float, float]:
 
 
 def requests(bootstrap: str, seconds: float) -> tuple[float, float]:
-    sent, took = _flood(bootstrap, seconds, SMALL, {"linger.ms": 0, "batch.num.messages": 1})
+    config = {"linger.ms": 0, "batch.num.messages": 1, "queue.buffering.max.messages": 500}
+    sent, took = _flood(bootstrap, seconds, SMALL, config)
     return sent / took, sent
 
 

@@ -1,5 +1,4 @@
-"""Payload ids of records that no header names: by what was recorded on the wire, or by their
-content.
+"""Payload ids of records that no header names: by what was recorded on the wire, or by content.
 
 Programs of the user's write records without linkflap's header. With `record = "wire"` a batch is
 identified by its producer id, epoch, first sequence and number of records, on the cluster whose
@@ -7,9 +6,10 @@ clients wrote it; where a mirror maps producer ids, by the id at the source. A b
 producer id is identified by its acknowledged offset, if its CRC is that of what was asked to be
 written there, or by its CRC alone if no offset was acknowledged. (Brokers that rewrite batches, for
 instance for LogAppendTime, give all of them other CRCs: then by offset alone.) Equal batches of
-which no offset was acknowledged have no name. Where a mirror moves offsets, what it mirrored is
-named by the record at the source with the same content. What a reader got is what its cluster had
-at that offset then.
+which no offset was acknowledged have no name. A batch of a transaction that was never acknowledged
+is judged only if it is there: a client may commit without it. Where a mirror moves offsets, what it
+mirrored is named by the record at the source with the same content. What a reader got is what its
+cluster had at that offset then.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from linkflap.harness.model.guarantee import ProducerIds
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.spark_verify.checks.parts.logs import changes, locate, read
 from linkflap.spark_verify.facts.eras import Era, history
-from linkflap.spark_verify.facts.sends_and_reads import Read, Send
+from linkflap.spark_verify.facts.sends_and_reads import Read, Send, Sends
 from linkflap.spark_verify.facts.view import (
     DATA,
     Bools,
@@ -111,9 +111,25 @@ def named_on_the_wire(seen: PartitionView) -> PartitionView:
         seen,
         replicas=replicas,
         earlier=earlier,
+        sends=_promised_or_there(seen.sends, logs),
         reads=tuple(_read(read, logs) for read in seen.reads),
         shares=tuple(_read(read, logs) for read in seen.shares),
     )
+
+
+def _promised_or_there(sends: Sequence[Send], logs: Sequence[Replica]) -> Sequence[Send]:
+    """Without the batches of transactions that were never acknowledged and that their cluster does
+    not have: a client may commit without them, and was not promised them."""
+    every = Sends.of(sends)
+    keep = ~every.says("kind", "transaction")
+    acknowledged = every.each("offsets") >= 0
+    keep[np.repeat(np.arange(len(every)), every.sizes)[acknowledged]] = True
+    for cluster in every.words("cluster"):
+        there = [log.records.uid for log in logs if log.cluster == cluster]
+        mine = every.says("cluster", cluster)
+        uids = np.concatenate([np.empty(0, np.int64), *there])
+        keep |= mine & np.isin(every.column("first_uid"), uids)
+    return every.take(keep)
 
 
 def _named(seen: PartitionView, replica: Replica, asked: Mapping[str, _Asked]) -> Replica:

@@ -41,7 +41,7 @@ from linkflap.harness.wire.recorder.settings import (
 )
 from linkflap.recording.run import check_recorded
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Found, Unjudged
+from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.assemble import PartitionRows
@@ -436,6 +436,32 @@ def test_an_offset_that_another_batch_has_was_not_acknowledged_truly(wire: Wire)
     assert asked
     seen = named(wire, Log("A").data(-1, pid=7, sequence=0).data(-1, pid=8, sequence=0), Log("B"))
     assert {"ghost-ack", "lost-write"} <= kinds(seen)
+
+
+def test_a_transaction_commits_without_what_was_not_acknowledged(wire: Wire) -> None:
+    program = wire.connection()
+    for sequence, offset in ((0, 0), (1, -1)):
+        asked = wire.produce(program, transactional(b"x", sequence=sequence))
+        error = Error.none if offset >= 0 else Error.not_enough_replicas
+        wire.written(program, asked, offset, error=error)
+    wire.ended(program, wire.end(program, commit=True))
+
+    def found(*sequences: int) -> set[str]:
+        made = Log("A")
+        for sequence in sequences:
+            made.data(-1, pid=7, sequence=sequence, transactional=True)
+        seen = named(wire, made.marker("commit", pid=7), Log("B"))
+        partial = [f for f in REGISTRY["torn-transaction"].kernel(seen)]
+        parts = [
+            replace(f, topic=TOPIC, partition=0) for f in partial if isinstance(f, PartialFinding)
+        ]
+        combine = REGISTRY["torn-transaction"].combine
+        assert combine is not None
+        return kinds(seen) | {str(each.found) for each in combine(parts)}
+
+    assert found(0) == set()
+    assert found(0, 1) == set()
+    assert "lost-write" in found(1)
 
 
 def test_without_a_producer_id_a_record_is_known_by_offset_and_crc(wire: Wire) -> None:

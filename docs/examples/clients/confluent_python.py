@@ -33,7 +33,7 @@ for number in itertools.count():
         for part in range(20):
             producer.produce(os.environ["LINKFLAP_WRITES"], f"payment {number}.{part}")
             producer.poll(0)
-        if number % 10 == 9:
+        if number % 5 == 4:
             producer.flush()
             producer.abort_transaction()
         else:

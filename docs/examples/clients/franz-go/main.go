@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// pay writes one transaction of twenty payments; every tenth is aborted.
+// pay writes one transaction of twenty payments; every fifth is aborted.
 func pay(client *kgo.Client, number int) error {
 	within, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -47,7 +47,7 @@ func pay(client *kgo.Client, number int) error {
 		payments = append(payments, kgo.StringRecord(fmt.Sprintf("payment %d.%d", number, part)))
 	}
 	end := kgo.TryCommit
-	if err := client.ProduceSync(within, payments...).FirstErr(); err != nil || number%10 == 9 {
+	if err := client.ProduceSync(within, payments...).FirstErr(); err != nil || number%5 == 4 {
 		end = kgo.TryAbort
 	}
 	return client.EndTransaction(within, end)

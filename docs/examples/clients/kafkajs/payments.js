@@ -12,13 +12,13 @@ const producer = kafka.producer({
 let stopping = false;
 process.on("SIGTERM", () => (stopping = true));
 
-// One transaction of twenty payments; every tenth is aborted.
+// One transaction of twenty payments; every fifth is aborted.
 async function pay(number) {
   const transaction = await producer.transaction();
   const payments = Array.from({ length: 20 }, (_, part) => ({ value: `payment ${number}.${part}` }));
   try {
     await transaction.send({ topic: process.env.LINKFLAP_WRITES, messages: payments });
-    await (number % 10 === 9 ? transaction.abort() : transaction.commit());
+    await (number % 5 === 4 ? transaction.abort() : transaction.commit());
   } catch (error) {
     await transaction.abort();
     throw error;
