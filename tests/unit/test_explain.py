@@ -352,10 +352,11 @@ def test_findings_in_changed_histories_can_be_explained(tmp_path: Path) -> None:
     for seed in range(8):
         root = tmp_path / str(seed)
         random_runs.written(seed, root)
+        partitions = list(views(root))
         rows = [
             row
             for check in REGISTRY.values()
-            for row in findings(check, list(views(root)))
+            for row in findings(check, partitions)
             if row.finding == "found"
         ]
         one_each = list({row.kind: row for row in rows}.values())
