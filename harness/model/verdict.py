@@ -268,8 +268,8 @@ class Document:
     shows.
 
     `by_bytes` says why the verdict rests on bytes (and what readers got) without acknowledgements;
-    empty where those were recorded. `cause` is the first cause in one sentence. Anomalies and eras
-    are capped, counts never.
+    empty where those were recorded. `allowed` counts, in words, what happened and was not promised
+    against. `cause` is the first cause in one sentence. Anomalies and eras are capped, counts never.
     """
 
     verdict: Verdict
@@ -289,6 +289,7 @@ class Document:
     eras_left_out: int = 0
     clients_died: tuple[ClientDeath, ...] = ()
     by_bytes: str = ""
+    allowed: str = ""
 
     @property
     def violations(self) -> list[Anomaly]:

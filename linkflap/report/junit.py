@@ -57,6 +57,8 @@ def _suite(judged: Document) -> Element:
     properties = SubElement(suite, "properties")
     for name in ("run", "seed", "runtime", "mirror", "verdict"):
         SubElement(properties, "property", name=name, value=printable(str(getattr(judged, name))))
+    if judged.allowed:
+        SubElement(properties, "property", name="allowed", value=printable(judged.allowed))
     for death in judged.clients_died:
         value = f"{', '.join(death.clients)} ({death.process}, {death.how})"
         SubElement(properties, "property", name="client-died", value=printable(value))

@@ -255,8 +255,13 @@ def _verdict(judged: Document) -> Text:
     why = judged.cause or judged.reason
     reason = f"\n{why}" if why else ""
     by_bytes = f" by bytes; {judged.by_bytes}" if judged.by_bytes else ""
+    allowed = (f"\nallowed: {judged.allowed}", "yellow") if judged.allowed else ""
     return Text.assemble(
-        (judged.verdict.value.upper(), f"bold {STYLES[judged.verdict]}"), by_bytes, about, reason
+        (judged.verdict.value.upper(), f"bold {STYLES[judged.verdict]}"),
+        by_bytes,
+        about,
+        reason,
+        allowed,
     )
 
 

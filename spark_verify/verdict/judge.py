@@ -77,6 +77,7 @@ from linkflap.spark_verify.verdict.run_checks import (
 )
 from linkflap.spark_verify.verdict.sentences import (
     SentenceNames,
+    allowed_in_words,
     begin,
     counted,
     first_cause,
@@ -603,6 +604,7 @@ def judge(
         eras_left_out=eras_left_out,
         clients_died=tuple(_clients_died(events)),
         by_bytes=_unacknowledged(run) if foreign or not run.recorded else "",
+        allowed=allowed_in_words(anomalies, {check.name: check for check in checks}),
     )
     return Judgement(folder=folder, anomalies=anomalies, judged=document)
 

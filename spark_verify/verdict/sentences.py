@@ -168,6 +168,19 @@ def counted(
     return f"{number:,} {one if number == 1 else many}"
 
 
+def allowed_in_words(anomalies: Iterable[Anomaly], checks: Mapping[str, Check]) -> str:
+    """What a guarantee allowed, counted; without what no guarantee forbids."""
+    grouped: dict[tuple[str, str], list[Anomaly]] = {}
+    for anomaly in anomalies:
+        declared = kind_of(anomaly.check, anomaly.kind, checks)
+        if anomaly.allowed and not (declared is not None and declared.noted):
+            grouped.setdefault((anomaly.check, anomaly.kind), []).append(anomaly)
+    return ", ".join(
+        counted(check, kind, several, checks) or f"{len(several):,} {kind}"
+        for (check, kind), several in grouped.items()
+    )
+
+
 def _records(anomaly: Anomaly) -> int:
     records = anomaly.evidence.get("records")
     return records if isinstance(records, int) else 1

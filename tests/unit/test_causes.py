@@ -13,9 +13,17 @@ import pytest
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.last_stable_offset import LINGERING
 from linkflap.spark_verify.verdict.causes import TRACED, rank
 from linkflap.spark_verify.verdict.judge import EXAMPLES, show
-from linkflap.spark_verify.verdict.sentences import SentenceNames, begin, kind_of, labels, sentence
+from linkflap.spark_verify.verdict.sentences import (
+    SentenceNames,
+    allowed_in_words,
+    begin,
+    kind_of,
+    labels,
+    sentence,
+)
 
 # Anomalies as checks find them, and the causes under which they are ranked.
 
@@ -273,6 +281,17 @@ def test_what_is_allowed_causes_nothing() -> None:
         ("mirrored-duplicate", {})
     ]
     assert ranked(allowed) == []
+
+
+def test_what_a_guarantee_allows_is_counted_in_words() -> None:
+    twice = [
+        found("order-equality", "mirrored-duplicate", at, allowed=True, uid=uid(7, at), records=3)
+        for at in (5, 9)
+    ]
+    always = found("last-stable-offset", LINGERING, 3, allowed=True)
+    wrong = found("duplicate", "duplicate", 5, uid=uid(7, 0))
+    said = allowed_in_words([*twice, wrong, always], REGISTRY)
+    assert said == "6 records were mirrored twice"
 
 
 def test_the_order_of_anomalies_does_not_matter() -> None:

@@ -232,6 +232,7 @@ def test_an_allowed_anomaly_is_counted_and_leaves_the_check_valid(recorded: Reco
     (shown,) = document_of(judgement)["anomalies"]
     assert shown["allowed"] is True
     assert "mirror-kill (f)" in shown["evidence"]["why"]
+    assert document_of(judgement)["allowed"] == "1 record was mirrored twice"
 
 
 def test_the_same_anomaly_without_a_fault_is_invalid(recorded: Recorded) -> None:
