@@ -268,8 +268,8 @@ class Document:
     shows.
 
     `by_bytes` says why the verdict rests on bytes (and what readers got) without acknowledgements;
-    empty where those were recorded. `allowed` counts, in words, what happened and was not promised
-    against. `cause` is the first cause in one sentence. Anomalies and eras are capped, counts never.
+    empty where those were recorded. `allowed` counts, in words, what the guarantee allowed. `cause`
+    is the first cause in one sentence. Anomalies and eras are capped, counts never.
     """
 
     verdict: Verdict

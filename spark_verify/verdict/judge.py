@@ -577,10 +577,11 @@ def judge(
     results += _of_the_run(reader, events, planned, damage, done, quiet, foreign=bool(foreign))
     verdict = _of_all(results, len(checks))
     proven = {result.name for result in results if result.verdict is Verdict.INVALID}
+    named = {check.name: check for check in checks}
     shown = show(
         anomalies,
         proven,
-        {check.name: check for check in checks},
+        named,
         _names(planned, done),
         came_from(planned),
     )
@@ -604,7 +605,7 @@ def judge(
         eras_left_out=eras_left_out,
         clients_died=tuple(_clients_died(events)),
         by_bytes=_unacknowledged(run) if foreign or not run.recorded else "",
-        allowed=allowed_in_words(anomalies, {check.name: check for check in checks}),
+        allowed=allowed_in_words(anomalies, named),
     )
     return Judgement(folder=folder, anomalies=anomalies, judged=document)
 
