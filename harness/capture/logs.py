@@ -16,6 +16,7 @@ import shutil
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -153,9 +154,10 @@ class Captures:
             / name
         )
         copy_segments(replica.folder, folder)
-        if (begin := self._since.get((replica.broker.cluster, *replica.tp))) is not None:
+        begin = self._since.get((replica.broker.cluster, *replica.tp))
+        if begin is not None:
             drop_before(folder, begin)
-        return bounds_of(replica, folder, known)
+        return replace(bounds_of(replica, folder, known), since=begin or 0)
 
 
 def replicas_of(cluster: Cluster, homes: tuple[str, ...]) -> Iterator[PartitionFolder]:

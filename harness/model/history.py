@@ -209,7 +209,8 @@ class Bounds:
     of a killed one truncates it (`LogSegment.recover`). `last_stable` is the answer of a running
     cluster's leader, after it had answered `stable_above` as its high watermark; -1 if it was not
     asked. `unreadable`: what could not be read of its broker's checkpoint files, and whether that
-    matters for these bounds.
+    matters for these bounds. What was written before `since` was left out of the capture (of a
+    round of a soak).
     """
 
     cluster: str
@@ -227,3 +228,4 @@ class Bounds:
     last_stable: OffsetOrNone = -1
     stable_above: OffsetOrNone = -1
     unreadable: tuple[tuple[str, bool], ...] = ()
+    since: Offset = 0

@@ -84,7 +84,7 @@ def resumed_plan(path: Path, *, allow_commands: bool) -> SuiteFolder:
 def _refuse_code(name: str, scenario: Scenario) -> None:
     """Raises InputError for a scenario that starts programs, or builds of Kafka that are no
     release."""
-    from linkflap.recording.own_builds import own_builds
+    from linkflap.cli.suite_work import own_builds
     from linkflap.recording.run import commands
 
     if started := commands(scenario):
@@ -124,8 +124,8 @@ def kind_of(
 ) -> tuple[str, str]:
     """The kind of suite, and the text of its scenario file if it has one. Raises InputError."""
     from linkflap.chaos import scenario_file
+    from linkflap.cli.suite_work import anywhere, own_builds
     from linkflap.harness import runtimes
-    from linkflap.recording.own_builds import anywhere, own_builds
     from linkflap.recording.run import commands
 
     if name is not None and scenario_file.is_file(name):
@@ -168,7 +168,7 @@ def bounds_of(
 ) -> GeneratorBounds:
     from linkflap.chaos.generator import GeneratorBounds
     from linkflap.chaos.generator.bounds import ALL
-    from linkflap.recording.own_builds import full_path
+    from linkflap.cli.suite_work import full_path
     from linkflap.suite import rounds
 
     return GeneratorBounds(
@@ -401,8 +401,8 @@ def run_repeatedly(
     from linkflap.chaos import scenario_file
     from linkflap.chaos.generator import GeneratorBounds
     from linkflap.cli import suite_work
+    from linkflap.cli.suite_work import anywhere
     from linkflap.harness.version import VERSION
-    from linkflap.recording.own_builds import anywhere
     from linkflap.suite import plan as plans
 
     plan = plans.Plan(

@@ -105,6 +105,8 @@ def _starts(view: PartitionView) -> Iterator[LogStart]:
         if s.log_start >= 0
     ]
     for replica in (*view.earlier, *view.replicas):
+        if 0 < replica.log_start <= replica.since:
+            continue  # where the capture begins, and not where the log does
         at = replica.captured or view.ended
         found.append(
             LogStart(
@@ -137,10 +139,13 @@ def _unexplained(
 
 
 def _first(view: PartitionView, mine: Sequence[LogStart]) -> int:
-    """Where the log began: at 0, or for a topic that was there before, where it was first seen to;
-    but no later than what its cluster acknowledged or showed."""
+    """Where the log began: at 0; one of Kafka's own topics in a round of a soak, where the round
+    began; a topic that was there before, where it was first seen to begin, but no later than what
+    its cluster acknowledged or showed."""
     cluster = mine[0].cluster
-    if cluster != view.home or view.internal:
+    if view.internal:
+        return max((r.since for r in view.replicas if r.cluster == cluster), default=0)
+    if cluster != view.home:
         return 0
     shown = [
         int(offsets[offsets >= 0].min())

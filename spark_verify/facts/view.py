@@ -167,7 +167,7 @@ class Replica:
     [start, end) of which no batch could be read; any other batch is in `batches`, although its
     records may not be readable. `last_stable` is what the
     leader of a running cluster answered, after it had answered that its high watermark was
-    `stable_above`; -1 where it was not asked.
+    `stable_above`; -1 where it was not asked. What was written before `since` was not captured.
     """
 
     cluster: str
@@ -187,6 +187,7 @@ class Replica:
     unread: Sequence[tuple[int, int]] = ()
     last_stable: int = -1
     stable_above: int = -1
+    since: int = 0
     entries: Sequence[CoordinatorEntry] = ()
     made_from: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     worked_out: dict[str, object] = field(

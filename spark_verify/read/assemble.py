@@ -121,6 +121,7 @@ def replica_of(
         leader=head["leader"],
         canonical=head["canonical"],
         log_start=head["log_start"],
+        since=head["since"],
         high_watermark=head["high_watermark"],
         high_watermark_from=head["high_watermark_from"],
         last_stable=head["last_stable"],

@@ -80,6 +80,7 @@ def _replica_rows(captured: CapturedReplica) -> Iterator[pa.RecordBatch]:
         "leader": bounds.leader,
         "canonical": captured.canonical,
         "log_start": bounds.log_start,
+        "since": bounds.since,
         "high_watermark": bounds.high_watermark,
         "high_watermark_from": bounds.high_watermark_from,
         "last_stable": bounds.last_stable,

@@ -47,6 +47,7 @@ BATCHES: Final = pa.schema(
                     ("leader", pa.bool_()),
                     ("canonical", pa.bool_()),
                     ("log_start", pa.int64()),
+                    ("since", pa.int64()),
                     ("high_watermark", pa.int64()),
                     ("high_watermark_from", pa.string()),
                     ("last_stable", pa.int64()),

@@ -225,6 +225,15 @@ def test_topics_of_coordinators_lose_no_beginning() -> None:
         assert found(late, topic=topic, config={"retention.ms": "1"}) == lost
 
 
+@pytest.mark.parametrize(("since", "lost"), [(2, []), (1, [("lost-beginning", "A", 1)]), (0, LOST)])
+def test_a_topic_of_coordinators_begins_where_a_round_of_a_soak_began(
+    since: int, lost: Sequence[object]
+) -> None:
+    whole = seen(LATE, topic="__transaction_state")
+    one = replace(whole, replicas=[replace(r, since=since) for r in whole.replicas])
+    assert anomalies(NAME, one) == lost
+
+
 def test_bytes_below_a_log_start_are_still_compared() -> None:
     """A says that it begins at 2, and has 1; B has another there, or nothing."""
     other = Log("B").data(1, digest={1: 5}, crc=5).data(2).data(3)
