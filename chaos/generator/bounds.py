@@ -19,6 +19,7 @@ from linkflap.harness.model.clients import LIBRDKAFKA, libraries
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import MirrorSpec, Scenario
 from linkflap.harness.model.security import secured
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.runtimes import faketime
 from linkflap.topologies import TOPOLOGIES, parse
@@ -93,17 +94,17 @@ class GeneratorBounds:
         for name in self.topologies:
             parse(arrows_of(name))
         for kind in self.mirrors:
-            if kind not in mirrors.MIRRORS:
-                raise InputError(
-                    f"there is no mirror {kind!r}; known: {', '.join(mirrors.MIRRORS)}"
-                )
+            mirrors.check_kind(kind)
             for release in self.kafka:
                 mirrors.check_played(_smallest(kind, release), self.runtime)
         for named in self.clients:
             libraries(named)
         for fault in self.faults:
             if fault not in FAULTS:
-                raise InputError(f"there is no fault {fault!r}; known: {', '.join(FAULTS)}")
+                raise InputError(
+                    f"there is no fault {fault!r}{nearest(fault, FAULTS)}; known: "
+                    f"{', '.join(FAULTS)}"
+                )
             if fault in BY_FAKETIME:
                 faketime.library()
         if not self.topologies or not self.mirrors or not self.kafka or not self.clients:

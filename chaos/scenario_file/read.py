@@ -449,7 +449,7 @@ def _topology(reader: Reader, file: ScenarioFile) -> Topology:
 
 
 def _mirror(reader: Reader, file: ScenarioFile) -> MirrorSpec:
-    reader.known(("mirror", "kind"), "mirror", file.mirror.kind, mirrors.MIRRORS)
+    reader.placed(("mirror", "kind"), lambda: mirrors.check_kind(file.mirror.kind))
     options = dict(file.mirror.options)
     if file.mirror.kind == mirrors.BY_COMMAND and isinstance(options.get("manifest"), str):
         # relative to the folder of the scenario file

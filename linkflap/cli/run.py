@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -124,9 +123,7 @@ def _promised(chosen: Scenario) -> str:
     type=click.IntRange(0, 2**32 - 1),
     help="Seed of the schedule and the payloads; by default a new one.",
 )
-@click.option(
-    "--duration", type=click.FloatRange(min=1.0, max=86400.0), help="Seconds of workload."
-)
+@click.option("--duration", metavar="TIME", help="Length of the workload: seconds, or 90s, 5m, 2h.")
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -163,7 +160,7 @@ def run(
     clients: str | None,
     stall_source: bool,
     seed: int | None,
-    duration: float | None,
+    duration: str | None,
     out: Path | None,
     dry_run: bool,
     saved: Path | None,
@@ -179,16 +176,16 @@ def run(
     from linkflap.chaos import scenario_file
     from linkflap.chaos.scenarios import ScenarioRequest, scenario
     from linkflap.harness import runtimes
+    from linkflap.suite.plan import seconds
     from linkflap.topologies import parse
 
-    if duration is not None and math.isnan(duration):  # click's range check accepts it
-        raise InputError("--duration nan is not a number of seconds; give one from 1 to 86400")
+    lasts = None if duration is None else seconds(duration, "--duration")
     request = ScenarioRequest(
         seed=drawn_seed(seed),
         topology=parse(topology) if topology is not None else None,
         mirror=mirror,
         mirror_options=mirror_options(options),
-        duration=duration,
+        duration=lasts,
         clients=clients,
         stall_source=stall_source,
     )
@@ -197,7 +194,7 @@ def run(
             topology=topology,
             mirror=mirror,
             set=options,
-            duration=duration,
+            duration=lasts,
             clients=clients,
             stall_source=stall_source,
         )

@@ -108,8 +108,8 @@ def fails(work: Path, env: dict[str, str], code: int, says: str, *arguments: str
             ["run", "baseline", "--runtime", "podman"],
         ),
         ("'--seed'.*-1 is not in the range", ["run", "baseline", "--seed", "-1"]),
-        ("'--duration'.*not a valid float", ["run", "baseline", "--duration", "long"]),
-        ("--duration nan is not a number of seconds", ["run", "baseline", "--duration", "nan"]),
+        ("--duration 'long' is not a time", ["run", "baseline", "--duration", "long"]),
+        ("--duration nan is out of range", ["run", "baseline", "--duration", "nan"]),
         ("taken exists already", ["run", "baseline", "--out", "taken"]),
         (
             "there is no folder .*/missing; make it",
