@@ -56,10 +56,14 @@ def random_run(seed: int, changes: Sequence[int] = range(7)) -> tuple[Made, list
 
 
 def _small(seed: int, rng: Random, mutation: Mutation | None) -> Spec:
-    """A story of a few steps, of the kind that a mutation needs."""
+    """A story of a few steps, of the kind that a mutation needs; often with all that may happen
+    beside it."""
     size = {"steps": rng.randint(0, 8), "partitions": rng.choice((1, 1, 2))}
     size["brokers"] = rng.choice((1, 2))
-    return spec(seed, **{**size, **(mutation.on if mutation else {})})
+    needs = dict(mutation.on) if mutation else {}
+    if rng.random() < 0.5:
+        needs = {name: value for name, value in needs.items() if value or name == "forced"}
+    return spec(seed, **{**size, **needs})
 
 
 def _budgets(made: Made, rng: Random) -> None:
@@ -164,7 +168,8 @@ def fail_operation(made: Made, rng: Random) -> None:
 
 def wait(made: Made, rng: Random) -> None:
     """Clients had time to make progress after all that happened."""
-    waited(made, promised=rng.choice([each.kind for each in made.scenario.workloads]))
+    kinds = [each.kind for each in made.scenario.workloads]
+    waited(made, promised=rng.choice(kinds), within=rng.choice((1.0, 5.0, 20.0, 60.0)))
 
 
 def lose_rows(made: Made, rng: Random) -> None:

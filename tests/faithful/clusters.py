@@ -179,6 +179,34 @@ def uids_of(entries: Iterable[Entry]) -> list[int]:
     return [uid for entry in entries for uid in entry.uids]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class States:
+    """What became of every batch of a log: plain, committed, aborted, open; and the offset of its
+    marker."""
+
+    state: Mapping[int, str]
+    marker: Mapping[int, int] = field(default_factory=dict)
+
+
+def states(entries: Iterable[Entry]) -> States:
+    state: dict[int, str] = {}
+    marker: dict[int, int] = {}
+    waiting: dict[int, list[Entry]] = {}
+    for entry in entries:
+        if entry.ends in (ABORT, COMMIT):
+            for one in waiting.pop(entry.pid, ()):
+                state[one.offset] = "committed" if entry.ends == COMMIT else "aborted"
+                marker[one.offset] = entry.offset
+        elif entry.ends == RESET:
+            waiting = {}
+        elif entry.ends is None and entry.transactional:
+            waiting.setdefault(entry.pid, []).append(entry)
+            state[entry.offset] = "open"
+        elif entry.ends is None:
+            state[entry.offset] = "plain"
+    return States(state=state, marker=marker)
+
+
 Spot = tuple[str, int]
 """(topic, partition)."""
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from linkflap.harness.model.history import SHARE_LOCK_MS, Fetched, Isolation, Poll, PollKind
 from linkflap.harness.model.scenario import WorkloadSpec
-from tests.faithful.clusters import Entry
+from tests.faithful.clusters import Entry, states
 from tests.faithful.made import Captured, Made
 from tests.faithful.observers import MS
 
@@ -165,21 +165,12 @@ class Group:
 
 def _open(captured: Captured) -> bool:
     """Whether a captured log has a transaction without a marker."""
-    last = {e.pid: e.ends for e in captured.entries if e.transactional or e.ends is not None}
-    return None in last.values()
+    return "open" in states(captured.entries).state.values()
 
 
 def shown(log: list[Entry], isolation: Isolation) -> Iterator[tuple[int, int]]:
     """(uid, offset) of the records of a log that an isolation level shows."""
-    outcome: dict[int, str] = {}
-    waiting: dict[int, list[int]] = {}
-    for entry in log:
-        if entry.ends is None and entry.transactional:
-            waiting.setdefault(entry.pid, []).append(entry.offset)
-            outcome[entry.offset] = "open"
-        elif entry.ends is not None:
-            for offset in waiting.pop(entry.pid, []):
-                outcome[offset] = "committed" if entry.ends == 1 else "aborted"
+    outcome = states(log).state
     stable = min([offset for offset, state in outcome.items() if state == "open"], default=2**62)
     for entry in log:
         hidden = isolation == "read_committed" and (

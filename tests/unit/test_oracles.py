@@ -15,7 +15,7 @@ from tests.oracles import random_runs
 from tests.oracles.agreement import REFERENCES, disagreement, findings
 from tests.unit.checks.histories import Log, send, uid, view
 
-SEEDS, FAITHFUL = range(60), range(1000, 1020)
+SEEDS, FAITHFUL = range(90), range(1000, 1020)
 NIGHTLY, MOST = 2000, 10_000
 """Random runs that are compared every night: at least so many, and at most, until every kind
 occurred."""

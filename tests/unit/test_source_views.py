@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 import numpy as np
@@ -37,8 +37,12 @@ from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.read.rows import damage_of
 from linkflap.spark_verify.spark import job
-from tests import rounds, synthetic
+from tests import synthetic
 from tests.copied_logs import KIP_1279, asked, judged, sound
+from tests.faithful.made import Made
+from tests.faithful.mutations.base import ROUND_TRIP, promotion
+from tests.faithful.spec import spec
+from tests.faithful.stories import story
 from tests.kafka_log import (
     ABORT,
     COMMIT,
@@ -54,7 +58,7 @@ from tests.kafka_log import (
     rewrite,
     segment,
 )
-from tests.run_copy import views
+from tests.run_copy import Row, views
 from tests.synthetic import (
     DIED,
     ENDED,
@@ -376,45 +380,51 @@ def test_a_segment_that_the_manifest_promises_and_is_gone_tears_its_log(root: Pa
     assert any(str(path.relative_to(root)) in d.reason for d in damage_of(next(iter(views(root)))))
 
 
+def round_trip() -> Made:
+    return story(spec(1, **ROUND_TRIP, steps=5))
+
+
+def orders(made: Made, root: Path) -> PartitionView:
+    """The view of the first partition that clients wrote to."""
+    return next(view for view in views(made.write(root)) if not view.internal)
+
+
 def test_a_cluster_that_was_truncated_has_its_earlier_captures_too(tmp_path: Path) -> None:
-    root = rounds.round_trip().write(tmp_path / "rounds")
-    (view,) = views(root)
-    assert [(r.moment, r.cluster) for r in view.replicas] == [(ENDED, "A"), (ENDED, "B")]
-    assert [(r.moment, r.captured, len(r.records)) for r in view.earlier] == [
-        ("1-away", 15 * rounds.SECOND, 12),
-        ("1-reverse", 22 * rounds.SECOND, 12),
+    made = round_trip()
+    view = orders(made, tmp_path / "run")
+    assert {(r.moment, r.cluster) for r in view.replicas} == {(ENDED, "A"), (ENDED, "B")}
+    captured = {e.data["moment"]: e.time for e in made.events if e.kind == "captured"}
+    assert [(r.moment, r.captured, len(r.batches)) for r in view.earlier] == [
+        (moment, captured[moment], len(made.log("A", moment=moment)))
+        for moment in ("1-away", "1-reverse")
     ]
-    (truncation,) = view.truncations
-    assert (truncation.link, truncation.cluster, truncation.offset, truncation.end) == (
-        "B->A",
-        "A",
-        rounds.PARTED,
-        16,
-    )
-    away, home = view.stops
-    assert (away.mirrored, away.promoted, away.appended) == (
-        11,
-        12,
-        ((11, "ABORT of producer 1, epoch 0"),),
-    )
-    assert (home.cluster, home.appended) == ("A", ())
+    end = made.log("A", moment="1-reverse")[-1].end
+    assert [(t.link, t.cluster, t.offset) for t in view.truncations] == [
+        ("B->A", "A", promotion(made, "B"))
+    ]
+    assert view.truncations[0].end >= end
+    away, *_, home = view.stops
+    rows = [e.data["partitions"] for e in made.events if e.kind == "mirror-stopped"]
+    for stop, (row, *_) in ((away, cast(list[Row], rows[0])), (home, cast(list[Row], rows[1]))):
+        assert (stop.mirrored, stop.promoted) == (row["mirrored"], row["promoted"])
+        assert [*stop.appended] == [tuple(each) for each in row["appended"]]
+    assert (away.cluster, home.cluster) == ("B", "A")
 
 
 def test_captures_are_in_the_order_of_their_events_not_of_their_names(tmp_path: Path) -> None:
-    made = rounds.round_trip()
+    made = round_trip()
     names = {"1-away": "3-away", "2-end": "0-end"}
     made.logs = {
-        (names.get(moment, moment), cluster): log for (moment, cluster), log in made.logs.items()
+        key._replace(moment=names.get(key.moment, key.moment)): log
+        for key, log in made.logs.items()
     }
     made.events = [
-        (
-            replace(e, data={k: names.get(str(v), v) for k, v in e.data.items()})
-            if e.kind == "captured"
-            else e
-        )
+        replace(e, data={k: names.get(str(v), v) for k, v in e.data.items()})
+        if e.kind == "captured"
+        else e
         for e in made.events
     ]
-    (view,) = views(made.write(tmp_path / "rounds"))
+    view = orders(made, tmp_path / "run")
     assert [r.moment for r in view.earlier] == ["3-away", "1-reverse"]
     assert {r.moment for r in view.replicas} == {"0-end"}
 
@@ -430,9 +440,9 @@ def test_a_truncation_that_cannot_be_read_is_damage(root: Path) -> None:
 
 
 def test_a_reversal_that_never_came_to_the_point_truncated_nothing(tmp_path: Path) -> None:
-    made = rounds.round_trip()
+    made = round_trip()
     made.events = [e for e in made.events if e.subject != "B->A"]
-    (view,) = views(made.write(tmp_path / "rounds"))
+    view = orders(made, tmp_path / "run")
     assert [w.took_effect for w in view.windows if w.fault == "mirror-reverse"] == [False]
     assert [e.origin for e in eras(view.partition_facts, "A")] == ["native"]
 

@@ -9,14 +9,14 @@ that only hides evidence, and `valid` if the mirror's guarantee allows the anoma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Final, Literal
 
 from linkflap.harness.model.history import EventRow, Operation, Watermark
-from tests.faithful.clusters import ABORT, COMMIT, RESET, Entry
+from tests.faithful.clusters import ABORT, COMMIT, Entry, states
 from tests.faithful.made import Made
 from tests.faithful.spec import spec
 from tests.faithful.stories import story
@@ -227,34 +227,6 @@ def promotion(made: Made, cluster: str = "B", partition: int = 0) -> int:
     ]
     mine = offsets[partition :: made.scenario.topics.partitions]
     return int(str(mine[-1])) if mine else 2**62
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class States:
-    """What became of every batch of a log: plain, committed, aborted, open; and the offset of its
-    marker."""
-
-    state: Mapping[int, str]
-    marker: Mapping[int, int] = field(default_factory=dict)
-
-
-def states(entries: Iterable[Entry]) -> States:
-    state: dict[int, str] = {}
-    marker: dict[int, int] = {}
-    waiting: dict[int, list[Entry]] = {}
-    for entry in entries:
-        if entry.ends in (ABORT, COMMIT):
-            for one in waiting.pop(entry.pid, ()):
-                state[one.offset] = "committed" if entry.ends == COMMIT else "aborted"
-                marker[one.offset] = entry.offset
-        elif entry.ends == RESET:
-            waiting = {}
-        elif entry.ends is None and entry.transactional:
-            waiting.setdefault(entry.pid, []).append(entry)
-            state[entry.offset] = "open"
-        elif entry.ends is None:
-            state[entry.offset] = "plain"
-    return States(state=state, marker=marker)
 
 
 def data(

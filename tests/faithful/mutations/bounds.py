@@ -8,16 +8,9 @@ from itertools import pairwise
 from random import Random
 
 from linkflap.harness.model.history import EventRow, Watermark
+from tests.faithful.clusters import states
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import (
-    MM2_PAIR,
-    PAIR,
-    change_mark,
-    data,
-    marks,
-    mutation,
-    states,
-)
+from tests.faithful.mutations.base import MM2_PAIR, PAIR, change_mark, data, marks, mutation
 
 MISMATCH = "last-stable-offset/lso-mismatch"
 

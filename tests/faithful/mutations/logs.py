@@ -10,7 +10,7 @@ from random import Random
 
 from linkflap.harness.model.history import EventRow, SendGroup
 from linkflap.harness.model.scenario import FaultSpec
-from tests.faithful.clusters import ABORT, COMMIT, Entry, Rec, compacted
+from tests.faithful.clusters import ABORT, COMMIT, Entry, Rec, compacted, states
 from tests.faithful.made import LogKey, Made
 from tests.faithful.mutations.base import (
     COPIED,
@@ -34,7 +34,6 @@ from tests.faithful.mutations.base import (
     promotion,
     put,
     returned,
-    states,
 )
 from tests.faithful.mutations.readers import forget
 from tests.faithful.mutations.writes import SEEN

@@ -8,7 +8,7 @@ from random import Random
 
 from linkflap.harness.model.history import Fetched
 from linkflap.harness.model.scenario import Budgets
-from tests.faithful.clusters import RESET, Entry
+from tests.faithful.clusters import RESET, Entry, states
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
     COPIED,
@@ -29,7 +29,6 @@ from tests.faithful.mutations.base import (
     promised,
     promotion,
     put,
-    states,
 )
 from tests.faithful.mutations.writes import COLLISION
 from tests.faithful.stories import without_history

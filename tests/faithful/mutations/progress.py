@@ -13,9 +13,9 @@ from tests.faithful.observers import SECOND
 WAITED = 90
 
 
-def waited(made: Made, *, promised: str) -> None:
+def waited(made: Made, *, promised: str, within: float = 60.0) -> None:
     """The run waits for a minute and a half after all that happened, and leaders answer all the
-    time. Only workloads of this kind promise progress."""
+    time. Only workloads of this kind promise progress, within so many seconds."""
     began = made.ended
     made.ended = began + WAITED * SECOND
     for name, time in (
@@ -29,7 +29,7 @@ def waited(made: Made, *, promised: str) -> None:
         time = began + seconds * SECOND
         made.marks += [replace(m, time=time, returned=time + 1000) for m in last.values()]
     workloads = tuple(
-        replace(w, progress_within=60.0 if w.kind == promised else 0.0)
+        replace(w, progress_within=within if w.kind == promised else 0.0)
         for w in made.scenario.workloads
     )
     made.scenario = replace(made.scenario, workloads=workloads)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 
 from linkflap.harness.model.history import GroupOffset, Poll
-from tests.faithful.clusters import Entry
+from tests.faithful.clusters import Entry, states
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
     FORCED,
@@ -22,7 +22,6 @@ from tests.faithful.mutations.base import (
     promised,
     promotion,
     returned,
-    states,
 )
 from tests.faithful.observers import MS
 

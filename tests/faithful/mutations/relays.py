@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from linkflap.harness.model.history import Operation, SendGroup
-from tests.faithful.clusters import ABORT, Entry
+from tests.faithful.clusters import ABORT, Entry, states
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
     FORCED,
@@ -17,7 +17,6 @@ from tests.faithful.mutations.base import (
     change_return,
     mutation,
     put,
-    states,
 )
 from tests.faithful.mutations.readers import unsynced
 from tests.faithful.relays import GROUP

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from tests.faithful.clusters import ABORT, COMMIT, Entry
+from tests.faithful.clusters import ABORT, COMMIT, Entry, states
 from tests.faithful.coordinators import (
     COMPLETE_COMMIT,
     EMPTY,
@@ -35,7 +35,6 @@ from tests.faithful.mutations.base import (
     own_marker,
     promised,
     put,
-    states,
 )
 from tests.faithful.observers import SECOND
 from tests.faithful.stories import without_history

@@ -12,6 +12,7 @@ from random import Random
 
 from linkflap.harness.model.history import EventRow
 from linkflap.harness.model.topology import INTERNAL_TOPICS
+from tests.faithful.clusters import states
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
     FORCED,
@@ -22,7 +23,6 @@ from tests.faithful.mutations.base import (
     drop_events,
     event,
     mutation,
-    states,
 )
 from tests.kafka_log import batches_in
 from tests.run_copy import seal

@@ -303,6 +303,7 @@ class History(TypedDict, total=False):
     compacted: Mapping[str, int] | None
     deaths: Mapping[str, int] | None
     refusals: Sequence[Refusal]
+    drained: frozenset[str]
     descriptions: Sequence[Description]
     disagreements: Sequence[Disagreement]
     comparisons: Sequence[Comparison]
@@ -384,71 +385,28 @@ def samples(
     )
 
 
-def view(
-    logs: Sequence[Log],
-    *,
-    topology: str = "A->B",
-    mirror: Mapping[str, str] | None = None,
-    mirror_kind: str = "mm2",
-    topic: str = "A.t",
-    promotions: Sequence[LogPromotion] = (),
-    sends: Sequence[Send] = (),
-    reads: Sequence[Read] = (),
-    watermarks: Mapping[str, Watermarks] | None = None,
-    windows: Sequence[Window] = (),
-    groups: Sequence[GroupOffset] = (),
-    ended: int = ENDED,
-    earlier: Sequence[Log] = (),
-    truncations: Sequence[LogTruncation] = (),
-    stops: Sequence[MirrorStop] = (),
-    budgets: Budgets | None = None,
-    compacted: Mapping[str, int] | None = None,
-    deaths: Mapping[str, int] | None = None,
-    refusals: Sequence[Refusal] = (),
-    drained: frozenset[str] = frozenset(),
-    descriptions: Sequence[Description] = (),
-    disagreements: Sequence[Disagreement] = (),
-    comparisons: Sequence[Comparison] = (),
-    replica_samples: Sequence[ReplicaSample] = (),
-    deletions: Sequence[Deletion] = (),
-) -> PartitionView:
-    options = (
-        {"delivery": "at-least-once", "isolation": "read_committed"} if mirror_kind == "mm2" else {}
-    )
-    facts = RunFacts(
-        run="run",
-        topology=parse(topology),
-        mirror=declared(MirrorSpec(kind=mirror_kind, options=dict(mirror or options))),
-        windows=windows,
-        ended=ended,
-        budgets=budgets or Budgets(),
-        deaths=deaths or {},
-        refusals=refusals,
-        drained=drained,
-    )
-    story = PartitionFacts(
-        facts=facts,
-        topic=topic,
-        partition=0,
-        promotions=promotions,
-        truncations=truncations,
-        stops=stops,
-        descriptions=descriptions,
-        disagreements=disagreements,
-        comparisons=comparisons,
-        replica_samples=replica_samples,
-        deletions=deletions,
-        compacted=compacted or {},
-    )
-    return PartitionView(
-        partition_facts=story,
-        replicas=[log.replica() for log in logs],
-        sends=sends,
-        reads=reads,
-        watermarks=watermarks or {},
-        groups=groups,
-        earlier=[log.replica() for log in earlier],
-    )
+def view(logs: Sequence[Log], **given: Unpack[History]) -> PartitionView:
+    """The partition of a run of MirrorMaker 2 from A to B, unless something else is given."""
+    rest: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    kind = rest.pop("mirror_kind", "mm2")
+    usual = {"delivery": "at-least-once", "isolation": "read_committed"} if kind == "mm2" else {}
+    mirror = MirrorSpec(kind=kind, options=dict(rest.pop("mirror", {}) or usual))
+    rest |= {
+        "run": "run",
+        "topology": parse(rest.get("topology", "A->B")),
+        "mirror": declared(mirror),
+        "ended": rest.get("ended", ENDED),
+        "topic": rest.get("topic", "A.t"),
+        "partition": 0,
+        "replicas": [log.replica() for log in logs],
+        "earlier": [log.replica() for log in rest.get("earlier", ())],
+    }
+
+    def of(fact: type) -> dict[str, Any]:
+        return {field.name: rest.pop(field.name) for field in fields(fact) if field.name in rest}
+
+    rest["facts"] = RunFacts(**of(RunFacts))
+    return PartitionView(partition_facts=PartitionFacts(**of(PartitionFacts)), **rest)
 
 
 class Sent(TypedDict, total=False):

@@ -1,8 +1,11 @@
-"""verify: run directories in, verdicts out, in one Spark job."""
+"""verify: run directories in, verdicts out, in one Spark job; what the verdict of a round trip
+tells."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +17,12 @@ from linkflap.harness.rundir import RunReader, write_whole
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.run_guarantees import NAMES
 from linkflap.spark_verify.verify import VERDICT_FILE, checks_of, verify
+from tests.copied_logs import judged_again
+from tests.faithful.clusters import states
+from tests.faithful.made import Made
+from tests.faithful.mutations.base import ROUND_TRIP, promotion
+from tests.faithful.spec import TOPIC, spec
+from tests.faithful.stories import story
 from tests.synthetic import Shape, write_run
 
 
@@ -71,3 +80,58 @@ def test_two_runs_in_one_job_get_a_verdict_each(spark: SparkSession, tmp_path: P
             == judgement.document
         )
         assert RunReader(judgement.folder).damage() == []
+
+
+@pytest.fixture(scope="module")
+def round_trip(tmp_path_factory: pytest.TempPathFactory) -> tuple[Made, Mapping[str, Any]]:
+    """A forced failover from A to B, and a planned one back."""
+    made = story(spec(1, **ROUND_TRIP))
+    judgement = judged_again(made.write(tmp_path_factory.mktemp("trip") / "run"))
+    assert judgement.verdict is Verdict.VALID, judgement.document["reason"]
+    return made, judgement.document
+
+
+def test_the_records_that_only_the_lost_cluster_had_are_the_recovery_point_exactly(
+    round_trip: tuple[Made, Mapping[str, Any]],
+) -> None:
+    made, document = round_trip
+    lost = 0
+    for partition in (0, 1):
+        log = made.log("A", partition, moment="1-away")
+        state, kept = states(log).state, {u for e in made.log("B", partition) for u in e.uids}
+        sent = [e for e in log if e.ends is None and state[e.offset] in ("plain", "committed")]
+        lost += sum(uid not in kept for entry in sent for uid in entry.uids)
+    assert lost > 0
+    failovers = document["failovers"]
+    costs = [(f["link"], f["kind"], f["rpo_records"]) for f in failovers]
+    assert costs == [("A->B", "forced", lost), ("B->A", "planned", 0)]
+    for failover in failovers:
+        began = failover["fault_time"]
+        first = min(
+            row.time
+            for row in made.operations
+            if row.cluster == failover["link"][-1]
+            and row.time > began
+            and any(group.acks for group in row.sends)
+        )
+        assert failover["rto_seconds"] == pytest.approx((first - began) / 1e9, abs=0.001)
+
+
+def test_the_document_tells_every_era_and_the_tail_that_was_truncated(
+    round_trip: tuple[Made, Mapping[str, Any]],
+) -> None:
+    made, document = round_trip
+    away, home = promotion(made, "B"), promotion(made, "A")
+    eras = [e for e in document["eras"] if (e["topic"], e["partition"]) == (TOPIC, 0)]
+    names = ("cluster", "origin", "source", "start", "end", "truncated")
+    assert [tuple(era[name] for name in names) for era in eras] == [
+        ("A", "native", "", away, None, True),
+        ("A", "native", "", 0, away, False),
+        ("A", "mirrored", "B", away, home, False),
+        ("A", "native", "", home, None, False),
+        ("B", "mirrored", "A", 0, away, False),
+        ("B", "native", "", away, None, False),
+    ]
+    copied = [e for e in made.log("B") if e.offset >= away]
+    assert eras[2]["compared"]["batches"] == len(copied)
+    assert eras[2]["compared"]["records"] == sum(len(e.records) for e in copied)
