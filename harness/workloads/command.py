@@ -155,6 +155,12 @@ class Command(Producers):
     def __init__(
         self, spec: WorkloadSpec, name: str, addresses: Addresses, writer: RunWriter
     ) -> None:
+        """Raises InputError where it is to be recorded and nothing there records."""
+        if spec.record and not addresses.recorders:
+            raise InputError(
+                'record = "wire" is of linkflap run, which starts recorders, and these clusters '
+                "have none; leave it out"
+            )
         super().__init__(spec, (), {})
         self.name, self.cluster = name, spec.home
         self._addresses, self._writer = addresses, writer

@@ -36,7 +36,7 @@ from linkflap.harness.workloads.incarnation import (
     Incarnation,
     InvokedOperation,
 )
-from linkflap.harness.workloads.make_crew import make
+from linkflap.harness.workloads.make_crew import make, make_all
 from linkflap.harness.workloads.members import Member
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.producers import Producing, TransactionalClient
@@ -773,3 +773,17 @@ def test_nothing_else_is_changed(written: list[tuple[tuple[int, int, int], ...]]
     sent(0, acknowledged=0, offset=0, outcome="info")
     sent(3, acknowledged=2, offset=20, outcome="ok")
     assert written == [(), ((0, 2, 20),)]
+
+
+def test_a_program_is_recorded_only_where_something_records(writer: RunWriter) -> None:
+    spec = WorkloadSpec(
+        kind="command", home="A", command=("true",), writes=("payments",), record="wire"
+    )
+    with pytest.raises(InputError, match="is of linkflap run"):
+        make_all(
+            [spec],
+            addresses=Nowhere(clusters={"A": Somewhere("a:1")}, links={}),
+            topics={"A.payments": 1},
+            writer=writer,
+            seed=1,
+        )
