@@ -52,6 +52,8 @@ def random_run(seed: int, changes: Sequence[int] = range(7)) -> tuple[Made, list
         done.append(how.__name__)
         if later is not None:
             afterwards.append(later)
+    for captured in made.logs.values():
+        captured.entries = [_fitted(entry) for entry in captured.entries]
     return made, afterwards, f"{drawn.shape}, {drawn.mirror}: {', '.join(done) or 'no change'}"
 
 
@@ -242,9 +244,8 @@ def change_header(made: Made, rng: Random) -> None:
     def how(log: list[Entry]) -> list[Entry]:
         at = rng.randrange(len(log))
         name, bits = rng.choice(_HEADER)
-        was, most = getattr(log[at], name), 2 ** (bits - 1)
-        value = rng.choice((was + 1, was - 1, -1, 0, most - 1, getattr(rng.choice(log), name)))
-        value = (value + most) % (2 * most) - most
+        was, most = getattr(log[at], name), 2 ** (bits - 1) - 1
+        value: Any = rng.choice((was + 1, was - 1, -1, 0, most, getattr(rng.choice(log), name)))
         return [*log[:at], replace(log[at], **{name: value}), *log[at + 1 :]]
 
     _log(made, rng, how)
@@ -254,6 +255,16 @@ _HEADER: Final = (
     ("pid", 64), ("pid", 64), ("epoch", 16), ("sequence", 32), ("leader_epoch", 32),
     ("coordinator", 32),
 )  # fmt: skip
+"""Fields of a header, with their bits."""
+
+
+def _fitted(entry: Entry) -> Entry:
+    """The batch with numbers that its header can hold: those that are too high begin again."""
+    held: dict[str, Any] = {}
+    for name, bits in _HEADER:
+        most = 2 ** (bits - 1)
+        held[name] = (getattr(entry, name) + most) % (2 * most) - most
+    return replace(entry, **held)
 
 
 def change_marker(made: Made, rng: Random) -> None:

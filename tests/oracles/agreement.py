@@ -49,7 +49,8 @@ def disagreement(check: str, rows: Iterable[FindingRow], views: Sequence[Partiti
         anomaly for anomaly in module.reference(plains) if not _doubtful(module, anomaly, plains)
     ]
     kinds = {row.kind for row in found} | {anomaly[0] for anomaly in wanted}
-    parts = [_of_kind(kind, found, wanted, each=kind in module.EACH) for kind in sorted(kinds)]
+    each: frozenset[str] = getattr(module, "EACH", frozenset())
+    parts = [_of_kind(kind, found, wanted, each=kind in each) for kind in sorted(kinds)]
     return "; ".join(part for part in parts if part)
 
 

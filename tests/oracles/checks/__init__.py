@@ -3,11 +3,11 @@
 
     reference(views)    all anomalies, one for each record or offset: (kind, cluster, topic,
                         partition, offset)
-    EACH                kinds of which the check joins neighbours into one anomaly, with their
-                        number (`records`)
 
 These names are optional:
 
+    EACH                kinds of which the check joins neighbours into one anomaly, with their
+                        number (`records`)
     DESPITE_TORN        kinds that the remaining part of a torn log proves, whatever is missing
     KNOWS_TORN          the reference looks across partitions, and itself decides what a torn log
                         proves

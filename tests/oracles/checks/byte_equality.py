@@ -14,7 +14,6 @@ from tests.oracles.mirrored_ranges import Compared, appended, mirrored_ranges
 from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.story import Story
 
-EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset({"byte-divergence", "byte-hole", "byte-stranger"})
 LARGEST = 2**63 - 1
 

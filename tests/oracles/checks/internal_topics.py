@@ -25,7 +25,6 @@ from tests.oracles.decisions import (
 )
 from tests.oracles.plain import Anomaly, Plain, PlainLog
 
-EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset(
     {
         "corrupt-batch",

@@ -183,7 +183,6 @@ def _undisturbed(plain: Plain, cluster: str, marks: Sequence[Any], number: int) 
     return not any(each.cluster == cluster and each.time <= over for each in reports)
 
 
-EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset(
     {
         "lso-above-high-watermark",

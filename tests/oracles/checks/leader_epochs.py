@@ -12,7 +12,6 @@ from tests.oracles.mirrored_ranges import Compared, appended, mirrored_ranges
 from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog, starts
 from tests.oracles.story import PlainGeneration, Story, kept
 
-EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset(
     {
         "leader-epoch-regression",

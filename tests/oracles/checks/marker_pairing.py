@@ -10,7 +10,6 @@ from tests.oracles.plain import Anomaly, Plain, PlainLog, pair, transactions
 from tests.oracles.sections import resets_before
 from tests.oracles.story import PlainGeneration, Story, kept
 
-EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset(
     {"marker-epoch", "stale-data", "coordinator-epoch-regression", "impossible-header"}
 )

@@ -12,7 +12,6 @@ from tests.oracles import sections
 from tests.oracles.plain import Anomaly, Plain, PlainLog, incarnation
 from tests.oracles.story import PlainGeneration, Story, kept
 
-EACH: frozenset[str] = frozenset()
 KNOWS_TORN = True
 KIND = "producer-id-collision"
 

@@ -10,7 +10,6 @@ from typing import Any
 from tests.faithful.observers import SECOND
 from tests.oracles.plain import Anomaly, Plain
 
-EACH: frozenset[str] = frozenset()
 KNOWS_TORN = True
 FATAL = ("_FENCED", "_FATAL", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 

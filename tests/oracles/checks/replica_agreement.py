@@ -11,7 +11,6 @@ from typing import Any
 from linkflap.spark_verify.facts.view import NULL
 from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog
 
-EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset(
     {"replica-disagreement", "replica-missing", "corrupt-batch", "log-disorder"}
 )

@@ -10,7 +10,6 @@ from tests.oracles import sections
 from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.story import PlainGeneration, Story, kept
 
-EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset({"sequence-repeat", "no-sequence", "epoch-regression"})
 WRAP = 2**31
 

@@ -12,7 +12,6 @@ from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.promises import Promise, deleted, promises, read_uids
 from tests.oracles.story import PlainGeneration, Story
 
-EACH: frozenset[str] = frozenset()
 KNOWS_TORN = True
 
 
