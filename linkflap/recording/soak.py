@@ -21,7 +21,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from typing import Final
 import msgspec
 import psutil
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from linkflap.chaos import scenario_file
 from linkflap.harness import mirrors, runtimes
@@ -53,7 +53,7 @@ from linkflap.harness.model.topology import (
 )
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.rundir import EventLog, Run, RunWriter, write_whole
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.offsets import quiet, settings_on_topics
 from linkflap.harness.workloads import jvms
 from linkflap.recording.run import check, perform
 from linkflap.recording.run_end import with_room, written
@@ -159,6 +159,7 @@ class LivingClusters:
 
         def gone() -> bool:
             if names := left():
+                _unset(admin, names)
                 for topic in admin.delete_topics(names, operation_timeout=_ASK_SECONDS).values():
                     with suppress(KafkaException):  # it may be gone by now; asked again otherwise
                         topic.result(_ASK_SECONDS)
@@ -185,6 +186,27 @@ class LivingClusters:
     def size(self) -> tuple[int, int]:
         """Bytes on disk, and bytes of memory (resident) of all brokers."""
         return disk_of(self.folder), sum(memory_of(self.deployment).values())
+
+
+def _unset(admin: AdminClient, topics: Sequence[str]) -> None:
+    """Takes their settings from topics that are about to be deleted. Else a broker that starts
+    again gives them to the next topics of these names (seen with Kafka 4.3.1)."""
+    found = settings_on_topics(admin, topics, within=_ASK_SECONDS, all_answer=False)
+    changes = [
+        ConfigResource(
+            ConfigResource.Type.TOPIC,
+            topic,
+            incremental_configs=[
+                ConfigEntry(name, "", incremental_operation=AlterConfigOpType.DELETE)
+                for name in settings
+            ],
+        )
+        for topic, settings in found.items()
+        if settings
+    ]
+    for answer in admin.incremental_alter_configs(changes).values() if changes else ():
+        with suppress(KafkaException):  # the topic may be gone by now
+            answer.result(_ASK_SECONDS)
 
 
 def killed_by(scenario: Scenario) -> frozenset[str]:
