@@ -23,7 +23,7 @@ from tests.faithful.mutations.progress import waited
 from tests.faithful.observers import SECOND
 from tests.faithful.spec import Spec, spec
 from tests.faithful.stories import story, without_history
-from tests.kafka_log import CRC_AT, batches_in, rewrite
+from tests.kafka_log import batches_in, rewrite
 
 Change = Callable[[Made, Random], Afterwards | None]
 _MUTATIONS: Final = tuple(CATALOGUE.values())
@@ -390,13 +390,16 @@ def tear(made: Made, rng: Random) -> Afterwards:
     return _file(rng, lambda batches, at: [*batches[:at], batches[at][: rng.randrange(61)]])
 
 
+_DELTA_ENDS: Final = 27
+
+
 def corrupt(made: Made, rng: Random) -> Afterwards:
-    """One byte of a batch is another, and its CRC is wrong. (Offset, length and leader epoch have
-    no CRC.)"""
+    """One byte of a batch is another, and its CRC is wrong: behind the offset delta, because the
+    references have a row for each offset below a log's end."""
 
     def how(batches: list[bytes], at: int) -> list[bytes]:
         one = bytearray(batches[at])
-        one[rng.randrange(CRC_AT, len(one))] ^= 1 << rng.randrange(8)
+        one[rng.randrange(_DELTA_ENDS, len(one))] ^= 1 << rng.randrange(8)
         return [*batches[:at], bytes(one), *batches[at + 1 :]]
 
     return _file(rng, how)
