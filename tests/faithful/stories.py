@@ -15,13 +15,9 @@ from dataclasses import replace
 from typing import Final
 
 from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
+from tests.faithful.client_steps import era, go_on, left_open, look, mirror, settle
 from tests.faithful.clusters import Cluster, Log
-from tests.faithful.doing import era, go_on, left_open, look, mirror, settle
-from tests.faithful.made import END, Made
-from tests.faithful.relays import as_program
-from tests.faithful.shares import with_share_group
-from tests.faithful.spec import Spec
-from tests.faithful.turns import (
+from tests.faithful.failovers import (
     MIRRORED_SETTINGS,
     OWN_SETTINGS,
     capture,
@@ -31,6 +27,10 @@ from tests.faithful.turns import (
     settings,
     stop,
 )
+from tests.faithful.made import END, Made
+from tests.faithful.relays import as_program
+from tests.faithful.shares import with_share_group
+from tests.faithful.spec import Spec
 from tests.faithful.world import World, world_of
 
 

@@ -36,7 +36,7 @@ _room = memoryview(bytearray(_AT_ONCE))
 """Where every socket's bytes arrive: they are forwarded before the next ones are received."""
 
 
-class _Side(asyncio.BufferedProtocol):
+class _OneSide(asyncio.BufferedProtocol):
     """One of the two sockets of a connection. Its bytes are read along by `frames`, until they are
     no Kafka's."""
 
@@ -44,7 +44,7 @@ class _Side(asyncio.BufferedProtocol):
         self._frames: Frames | None = frames
         self._report, self._whose = report, whose
         self.transport: asyncio.Transport | None = None
-        self.other: _Side | None = None
+        self.other: _OneSide | None = None
         self.ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -92,7 +92,7 @@ class _Side(asyncio.BufferedProtocol):
             other.transport.close()
 
 
-class _FromClient(_Side):
+class _FromClient(_OneSide):
     """The side of the client, which is not read before the broker is connected."""
 
     def __init__(
@@ -112,7 +112,7 @@ class _FromClient(_Side):
         task.add_done_callback(self._tasks.discard)
 
     async def _connect(self) -> None:
-        broker = _Side(self._answers, self._report, "a broker")
+        broker = _OneSide(self._answers, self._report, "a broker")
         try:
             await asyncio.get_running_loop().create_connection(lambda: broker, *self._broker)
         except OSError:

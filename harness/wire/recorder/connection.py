@@ -20,7 +20,7 @@ from linkflap.harness.wire.messages import (
     decode_response,
 )
 from linkflap.harness.wire.recorder.frames import REQUEST_BEGINS, RESPONSE_BEGINS, Frames
-from linkflap.harness.wire.recorder.history import Batch, Producer, WireHistory
+from linkflap.harness.wire.recorder.history import AskedBatch, WireHistory, WireProducer
 from linkflap.harness.wire.recorder.settings import Report
 
 _PRODUCE: Final = 0
@@ -54,7 +54,7 @@ class WireConnection:
         self._history = history
         self._report: Report = history.report
         self._awaited: dict[int, _Awaited] = {}
-        self._unnamed: Producer | None = None
+        self._unnamed: WireProducer | None = None
         self.requests = Frames(REQUEST_BEGINS, self._wants_request, self._requested)
         self.responses = Frames(RESPONSE_BEGINS, self._wants_response, self._responded)
 
@@ -105,7 +105,7 @@ class WireConnection:
 
     def _produce(self, version: int, body: Message, client: str) -> Answered | None:
         by_id = version >= _TOPIC_IDS_FROM
-        batches: dict[tuple[object, int], list[Batch]] = {}
+        batches: dict[tuple[object, int], list[AskedBatch]] = {}
         for topic in body.topic_data:
             key = topic.topic_id if by_id else topic.name
             name = self._history.name_of(key) if by_id else key
@@ -129,13 +129,13 @@ class WireConnection:
 
         return answered
 
-    def _own(self, client: str) -> Producer:
+    def _own(self, client: str) -> WireProducer:
         """The producer of this connection, for batches without an id."""
         if self._unnamed is None:
             self._unnamed = self._history.producer(-1, client)
         return self._unnamed
 
-    def _written(self, batches: Sequence[Batch], acks: int, answer: Message) -> None:
+    def _written(self, batches: Sequence[AskedBatch], acks: int, answer: Message) -> None:
         offset = answer.base_offset
         for batch in batches:
             self._history.written(batch, acks, answer.error_code, offset)

@@ -58,7 +58,7 @@ _NOT_DONE: Final = (
 
 
 @dataclass(slots=True, kw_only=True)
-class Batch:
+class AskedBatch:
     """Records that a client asked to be written to one partition; `offset`: where they were
     acknowledged, -1 if they were not."""
 
@@ -91,19 +91,19 @@ class AskedOperation:
     """An operation that was begun: a batch, or a transaction. `end_asked`: how often its end was
     requested."""
 
-    producer: Producer
+    producer: WireProducer
     number: int
     epoch: int
     transactional: bool
     ending: Ending
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[AskedBatch] = field(default_factory=list)
     ended_at: int = 0
     end_asked: int = 0
     returned: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
-class Producer:
+class WireProducer:
     """A producer id on this cluster, or a connection without one. `sent` are its last batches by
     partition."""
 
@@ -114,7 +114,7 @@ class Producer:
     numbers: Iterator[int] = field(default_factory=count)
     uids: int = 0
     transaction: AskedOperation | None = None
-    sent: dict[tuple[str, int], OrderedDict[tuple[int, int, int], Batch]] = field(
+    sent: dict[tuple[str, int], OrderedDict[tuple[int, int, int], AskedBatch]] = field(
         default_factory=dict
     )
 
@@ -129,9 +129,9 @@ class WireHistory:
         self._cluster, self._topics, self._rows = settings.cluster, settings.topics, rows
         first = FIRST_PROCESS + settings.number * PROCESSES
         self._processes = iter(range(first, first + PROCESSES))
-        self._producers: dict[int, Producer] = {}
+        self._producers: dict[int, WireProducer] = {}
 
-    def producer(self, producer_id: int, client: str) -> Producer:
+    def producer(self, producer_id: int, client: str) -> WireProducer:
         """The producer of an id; -1: a new one, which has none. Raises Malformed where there were
         too many."""
         found = self._producers.get(producer_id)
@@ -139,7 +139,7 @@ class WireHistory:
             process = next(self._processes, None)
             if process is None:
                 raise Malformed(f"it is of one more than {PROCESSES} producers")
-            found = Producer(id=producer_id, process=process, client=client)
+            found = WireProducer(id=producer_id, process=process, client=client)
             if producer_id >= 0:
                 self._producers[producer_id] = found
         return found
@@ -163,8 +163,8 @@ class WireHistory:
         partition: int,
         records: bytes,
         client: str,
-        unnamed: Callable[[], Producer],
-    ) -> Iterator[Batch]:
+        unnamed: Callable[[], WireProducer],
+    ) -> Iterator[AskedBatch]:
         """Batches that a client asks to be written; `unnamed` is the producer of its connection,
         for those without an id. Raises Malformed."""
         for header in _headers(records):
@@ -179,7 +179,7 @@ class WireHistory:
             self.report.batches += 1
             transactional = bool(attributes & TRANSACTIONAL)
             operation = self.begin(producer, epoch) if transactional else _plain(producer, epoch)
-            batch = Batch(
+            batch = AskedBatch(
                 operation=operation,
                 topic=topic,
                 partition=partition,
@@ -197,7 +197,7 @@ class WireHistory:
             self._row(operation, "invoke", batch)
             yield batch
 
-    def begin(self, producer: Producer, epoch: int) -> AskedOperation:
+    def begin(self, producer: WireProducer, epoch: int) -> AskedOperation:
         """The transaction of a producer in one epoch, which begins here unless it has begun."""
         current = producer.transaction
         if current is not None and current.epoch == epoch:
@@ -226,7 +226,7 @@ class WireHistory:
 
     # Answers, when they come.
 
-    def written(self, batch: Batch, acks: int, error: ErrorCode, offset: int) -> None:
+    def written(self, batch: AskedBatch, acks: int, error: ErrorCode, offset: int) -> None:
         """The answer to a request to write a batch."""
         if error is Error.none and acks == ALL_REPLICAS and offset >= 0:
             self._acknowledged(batch, offset)
@@ -239,7 +239,7 @@ class WireHistory:
             batch.refused = True
             self._settled(batch, "fail", error.name)
 
-    def _acknowledged(self, batch: Batch, offset: int) -> None:
+    def _acknowledged(self, batch: AskedBatch, offset: int) -> None:
         if batch.offset == offset:
             return
         if batch.offset >= 0:
@@ -249,7 +249,7 @@ class WireHistory:
         batch.offset = offset
         self._settled(batch, "ok", "")
 
-    def _again(self, batch: Batch, offset: int) -> None:
+    def _again(self, batch: AskedBatch, offset: int) -> None:
         """The same batch was acknowledged at another offset: an operation of its own, so that both
         offsets are judged."""
         first = batch.operation
@@ -260,7 +260,7 @@ class WireHistory:
             transactional=first.transactional,
             ending=first.ending,
         )
-        other = Batch(
+        other = AskedBatch(
             operation=second,
             topic=batch.topic,
             partition=batch.partition,
@@ -295,13 +295,13 @@ class WireHistory:
         producer.transactional_id = transactional_id
         self._leave(producer)
 
-    def _leave(self, producer: Producer) -> None:
+    def _leave(self, producer: WireProducer) -> None:
         """A transaction that its client did not end before the next one."""
         if producer.transaction is not None and producer.transaction.batches:
             self._returned(producer.transaction, "info", "left open")
         producer.transaction = None
 
-    def _settled(self, batch: Batch, outcome: OutcomeName, error: str) -> None:
+    def _settled(self, batch: AskedBatch, outcome: OutcomeName, error: str) -> None:
         """How a batch ended. One of a transaction ends with that."""
         if batch.operation.transactional:
             self._row(batch.operation, "invoke", batch)
@@ -316,7 +316,7 @@ class WireHistory:
         self,
         operation: AskedOperation,
         phase: Phase,
-        batch: Batch | None = None,
+        batch: AskedBatch | None = None,
         *,
         outcome: OutcomeName = "info",
         error: str = "",
@@ -348,11 +348,11 @@ class WireHistory:
         )
 
 
-def _number(producer: Producer) -> int:
+def _number(producer: WireProducer) -> int:
     return (producer.process << PROCESS_SHIFT) + next(producer.numbers)
 
 
-def _plain(producer: Producer, epoch: int) -> AskedOperation:
+def _plain(producer: WireProducer, epoch: int) -> AskedOperation:
     return AskedOperation(
         producer=producer,
         number=_number(producer),

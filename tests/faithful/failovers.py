@@ -15,10 +15,7 @@ from dataclasses import replace
 
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import FaultSpec
-from tests.faithful.clients import Producer
-from tests.faithful.clusters import ABORT, TRUNCATING_RULES, Cluster, Spot, cleaned_again
-from tests.faithful.coordinators import ticked
-from tests.faithful.doing import (
+from tests.faithful.client_steps import (
     all_finish,
     drain,
     left_open,
@@ -30,6 +27,9 @@ from tests.faithful.doing import (
     sample,
     sync,
 )
+from tests.faithful.clients import Producer
+from tests.faithful.clusters import ABORT, TRUNCATING_RULES, Cluster, Spot, cleaned_again
+from tests.faithful.coordinators import ticked
 from tests.faithful.links import Connector, Link, Shadow
 from tests.faithful.made import Captured, LogKey
 from tests.faithful.observers import Clock, Notes
