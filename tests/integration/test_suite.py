@@ -48,7 +48,7 @@ def test_a_suite_finds_a_planted_bug_and_says_how_to_see_it_again(tmp_path: Path
             "--jobs",
             "2",
             "--runs",
-            "1",
+            "2",
             "--faults",
             "link-cut",
             "--shrink",
