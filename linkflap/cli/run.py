@@ -142,9 +142,7 @@ def _promised(chosen: Scenario) -> str:
     type=click.IntRange(2, 100_000),
     help="Run it this many times, each with another seed, and count the verdicts.",
 )
-@click.option(
-    "--until-fail", is_flag=True, help="With --count: stop at the first run that is not valid."
-)
+@click.option("--until-fail", is_flag=True, help="With --count: stop at the first invalid run.")
 @click.option("--no-verify", is_flag=True, help="Only record; judge later with linkflap verify.")
 @click.option(
     "--keep", is_flag=True, help="Leave the brokers' data folders in the run directory's logs/."

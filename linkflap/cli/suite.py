@@ -267,7 +267,7 @@ def _named(given: Sequence[str]) -> tuple[str, ...]:
     metavar="SUITEDIR",
     help="Prefer what SUITEDIR and the suites before it never covered.",
 )
-@click.option("--until-fail", is_flag=True, help="End with the first failure, and shrink it.")
+@click.option("--until-fail", is_flag=True, help="End with the first invalid run, and shrink it.")
 @click.option(
     "--replays",
     type=click.IntRange(1, 100),

@@ -74,7 +74,7 @@ class Suite:
     def _more(self) -> bool:
         plan = self.folder.plan
         runs = len(self._begun)
-        if plan.until_fail and any(result.failed for result in self.folder.results):
+        if plan.until_fail and any(r.verdict == Verdict.INVALID for r in self.folder.results):
             return False
         return self.clock < plan.seconds and (not plan.runs or runs < plan.runs)
 

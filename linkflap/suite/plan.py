@@ -41,8 +41,8 @@ class Plan:
 
     A suite records generated runs for `seconds`, at most `runs` of them (0: no limit). It then
     shrinks each new failure for `shrink_seconds`, at most `alike` failures of one kind.
-    `until_fail` stops recording at the first failure. `shard` (k, n) selects the runs whose number
-    modulo n is k. `keep` limits the failed runs that are kept in full.
+    `until_fail` stops recording at the first invalid run. `shard` (k, n) selects the runs whose
+    number modulo n is k. `keep` limits the failed runs that are kept in full.
 
     `given` is the text of a scenario file: each run repeats this scenario with another seed, and
     none is generated. `reach` has patterns of cells (`chaos.generator.coverage`), or of parts of

@@ -92,8 +92,8 @@ def _unreached(folder: SuiteFolder) -> Iterable[str]:
 
 
 def junit(folder: SuiteFolder, names: Mapping[int, str] | None = None) -> bytes:
-    """JUnit XML: a test case for each run (its name, or else its number), and for each pattern of
-    `Plan.reach`.
+    """JUnit XML: a test case for each run (its name, or else its number, mirror and faults), and
+    for each pattern of `Plan.reach`.
 
     An unknown verdict is an error, not a failure.
     """
@@ -109,7 +109,7 @@ def junit(folder: SuiteFolder, names: Mapping[int, str] | None = None) -> bytes:
             suite,
             "testcase",
             classname="linkflap.suite",
-            name=printable((names or {}).get(result.number, f"{result.number:04d}")),
+            name=printable((names or {}).get(result.number, _described(result))),
         )
         case.set("time", str(result.seconds))
         if result.failed:
@@ -124,6 +124,17 @@ def junit(folder: SuiteFolder, names: Mapping[int, str] | None = None) -> bytes:
             ElementTree.SubElement(case, "error", message=printable(f"no run reached {wanted}"))
     written: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
     return written
+
+
+def _described(result: RunResult) -> str:
+    """A run's number, its mirrors, and the faults that struck: `0007 shadow: link-cut`."""
+
+    def second_parts(kind: str) -> str:
+        parts = (cell.split("/") for cell in sorted(result.cells) if cell.startswith(f"{kind}/"))
+        return ", ".join(dict.fromkeys(second for _, second, *_ in parts))
+
+    on, faults = second_parts("on"), second_parts("strike")
+    return " ".join(f"{result.number:04d} {on}: {faults}".split()).rstrip(": ")
 
 
 def _failures(folder: SuiteFolder) -> Iterable[str]:

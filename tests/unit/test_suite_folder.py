@@ -205,6 +205,14 @@ def test_junit_has_a_case_for_each_run_failures_first(folder: SuiteFolder) -> No
     assert found[0][0].get("message") == "lost-write:lost-write"
 
 
+def test_junit_names_a_run_by_its_mirror_and_faults(folder: SuiteFolder) -> None:
+    strikes = ("strike/link-cut/plain/link-1/shadow", "strike/client-kill/plain/clients/shadow")
+    cells = (*strikes, "on/shadow/A->B")
+    folder.append(RunResult(number=7, verdict="valid", cells=cells))
+    (case,) = ElementTree.fromstring(junit(folder))
+    assert case.get("name") == "0007 shadow: client-kill, link-cut"
+
+
 def test_shards_share_out_the_numbers(tmp_path: Path) -> None:
     made = []
     for part in range(3):
