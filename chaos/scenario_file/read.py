@@ -25,7 +25,7 @@ from linkflap.chaos.default_workloads import (
     default_workloads_at_every_home,
 )
 from linkflap.chaos.default_workloads import KINDS as SEVERAL
-from linkflap.chaos.faults import FAULTS
+from linkflap.chaos.faults import FAULTS, check_options
 from linkflap.chaos.scenario_file.schema import FaultTable, ScenarioFile, WorkloadTable
 from linkflap.chaos.triggers import condition, known
 from linkflap.harness import mirrors, runtimes
@@ -222,7 +222,6 @@ _RESERVED: Final = re.compile(
 """Settings that linkflap sets itself, that load code, that name files, or that bind to addresses
 beyond loopback."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9.-]*")
-IN_SYNC: Final = "min.insync.replicas"
 
 
 def of_brokers(
@@ -253,19 +252,6 @@ def of_topics(reader: Reader, given: Mapping[str, Option], topology: Topology) -
         [cluster.kafka for cluster in topology.clusters],
     )
     return config
-
-
-def _check_in_sync(reader: Reader, topics: TopicSpec, topology: Topology) -> None:
-    """Refuses topics that no producer with acks=all could ever write."""
-    fewest = min(topology.clusters, key=lambda cluster: cluster.brokers)
-    replicas = min(topics.replicas, fewest.brokers)
-    if int(topics.config.get(IN_SYNC, 1)) > replicas:
-        reader.fail(
-            ("topics", "config", IN_SYNC),
-            f"{IN_SYNC} is {topics.config[IN_SYNC]}, and a topic of {fewest.name} has {replicas} "
-            f"{'replica' if replicas == 1 else 'replicas'}; give at most {replicas}, or more "
-            f'brokers (topology = "{fewest.name}:3->…")',
-        )
 
 
 def _config(reader: Reader, at: KeyPath, given: Mapping[str, Option]) -> dict[str, str]:
@@ -408,7 +394,6 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
         runtime=file.runtime,
     )
     if reader.asked is None:
-        _check_in_sync(reader, made.topics, topology)
         reader.placed(("fault",), lambda: schedule.check(made.schedule, topology))
     if made.budgets != Budgets() and not any(spec.name.fails_over for spec in made.schedule):
         reader.fail(
@@ -579,9 +564,11 @@ def _schedule(
                     (*at, "target"), f"{table.fault} cannot be applied to {target!r}: {reason}"
                 )
             seconds = _seconds(reader, at, table, rng)
-            yield FaultSpec(
+            spec = FaultSpec(
                 **msgspec.structs.asdict(table) | {"id": id, "target": target, "at": seconds}
             )
+            reader.placed((*at, "options"), partial(check_options, spec))
+            yield spec
 
 
 def _targets(table: FaultTable, topology: Topology) -> Iterable[tuple[str, str]]:

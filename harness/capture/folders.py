@@ -274,10 +274,18 @@ class _Tree:
         if same not in self._listed:
             try:
                 with os.scandir(root) as entries:
-                    self._listed[same] = sorted(each.name for each in entries if each.is_dir())
+                    self._listed[same] = sorted(each.name for each in entries if _is_folder(each))
             except OSError:
                 self._listed[same] = []
         return [root / name for name in self._listed[same]]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """False also for a link that leads to itself."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -177,7 +177,7 @@ def run(
     from linkflap.suite.plan import seconds
     from linkflap.topologies import parse
 
-    lasts = None if duration is None else seconds(duration, "--duration")
+    lasts = None if duration is None else seconds(duration, "--duration", most=86400)
     request = ScenarioRequest(
         seed=drawn_seed(seed),
         topology=parse(topology) if topology is not None else None,

@@ -93,7 +93,9 @@ def check_recorded(scenario: Scenario, runtime: str) -> None:
                 "secure the cluster with scram alone"
             )
     kept = mirrors.resolve(scenario.mirror).guarantee.offsets_kept
-    if not kept and scenario.topics.config.get(_TIMES) == "LogAppendTime":
+    times = {scenario.topics.config.get(_TIMES)}
+    times |= {cluster.config.get(f"log.{_TIMES}") for cluster in scenario.topology.clusters}
+    if not kept and "LogAppendTime" in times:
         raise InputError(
             f'record = "wire" cannot follow records through the mirror {scenario.mirror.kind} in '
             f"topics with {_TIMES} = LogAppendTime, whose copies have times of their own; leave "

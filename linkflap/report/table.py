@@ -255,7 +255,8 @@ def _verdict(judged: Document) -> Text:
     why = judged.cause or judged.reason
     reason = f"\n{why}" if why else ""
     by_bytes = f" by bytes; {judged.by_bytes}" if judged.by_bytes else ""
-    allowed = (f"\nallowed: {judged.allowed}", "yellow") if judged.allowed else ""
+    besides = "besides, allowed" if judged.violations else "allowed"
+    allowed = (f"\n{besides}: {judged.allowed}", "yellow") if judged.allowed else ""
     return Text.assemble(
         (judged.verdict.value.upper(), f"bold {STYLES[judged.verdict]}"),
         by_bytes,

@@ -120,7 +120,7 @@ def shard(text: str) -> tuple[int, int]:
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "": 1}
 
 
-def seconds(text: str, option: str = "--for") -> float:
+def seconds(text: str, option: str = "--for", *, most: int = 14 * 86400) -> float:
     """`90`, `30s`, `20m` or `8h`, given as an option, as seconds. Raises InputError."""
     number = text.rstrip("smh")
     unit = text[len(number) :]
@@ -131,6 +131,8 @@ def seconds(text: str, option: str = "--for") -> float:
             f"{option} {text!r} is not a time; give seconds, or a number with s, m or h, for "
             "example 8h"
         ) from None
-    if not 1 <= value <= 14 * 86400:
-        raise InputError(f"{option} {text} is out of range; give a time from 1 second to 14 days")
+    if not 1 <= value <= most:
+        raise InputError(
+            f"{option} {text} is out of range; give a time from 1 second to {most // 3600} hours"
+        )
     return value

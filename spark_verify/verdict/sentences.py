@@ -175,10 +175,11 @@ def allowed_in_words(anomalies: Iterable[Anomaly], checks: Mapping[str, Check]) 
         declared = kind_of(anomaly.check, anomaly.kind, checks)
         if anomaly.allowed and not (declared is not None and declared.noted):
             grouped.setdefault((anomaly.check, anomaly.kind), []).append(anomaly)
-    return ", ".join(
+    words = (
         counted(check, kind, several, checks) or f"{len(several):,} {kind}"
         for (check, kind), several in grouped.items()
     )
+    return ", ".join(dict.fromkeys(words))  # two checks may count the same
 
 
 def _records(anomaly: Anomaly) -> int:

@@ -669,6 +669,14 @@ def test_properties_of_a_broker_that_are_no_file_are_refused(tmp_path: Path) -> 
         folders("A", tmp_path)
 
 
+def test_a_link_to_itself_hides_nothing_beside_it(tmp_path: Path) -> None:
+    for broker in (1, 2):
+        sound(tmp_path / f"kafka-{broker}" / "orders-0")
+    (tmp_path / "kafka-2" / "lock").symlink_to("lock")
+    (tmp_path / "lock").symlink_to("lock")
+    assert [f.broker for f in folders("A", tmp_path)] == [1, 2]
+
+
 def test_links_in_a_circle_are_followed_once(tmp_path: Path) -> None:
     sound(tmp_path / "orders-0")
     for number in range(60):

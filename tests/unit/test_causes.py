@@ -290,7 +290,11 @@ def test_what_a_guarantee_allows_is_counted_in_words() -> None:
     ]
     always = found("last-stable-offset", LINGERING, 3, allowed=True)
     wrong = found("duplicate", "duplicate", 5, uid=uid(7, 0))
-    said = allowed_in_words([*twice, wrong, always], REGISTRY)
+    by_another = [
+        found("duplicate", "mirrored-duplicate", at, allowed=True, uid=uid(7, at), records=3)
+        for at in (5, 9)
+    ]
+    said = allowed_in_words([*twice, *by_another, wrong, always], REGISTRY)
     assert said == "6 records were mirrored twice"
 
 

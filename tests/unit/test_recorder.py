@@ -597,6 +597,28 @@ def test_what_cannot_be_recorded_is_refused(
     check_recorded(replace(scenario, workloads=(replace(program, record=""),)), runtime)
 
 
+def test_topics_that_brokers_stamp_cannot_be_followed_through_mirror_maker() -> None:
+    program = WorkloadSpec(
+        kind="command", home="A", command=("true",), writes=("payments",), record="wire"
+    )
+    topology = parse("A->B")
+    stamping = {"log.message.timestamp.type": "LogAppendTime"}
+    clusters = tuple(
+        replace(each, config=stamping) if each.name == "B" else each for each in topology.clusters
+    )
+    scenario = Scenario(
+        name="x",
+        about="",
+        seed=1,
+        topology=replace(topology, clusters=clusters),
+        mirror=MirrorSpec(kind="mm2"),
+        workloads=(program,),
+        schedule=(),
+    )
+    with pytest.raises(InputError, match="whose copies have times of their own"):
+        check_recorded(scenario, "process")
+
+
 # The process.
 
 

@@ -31,7 +31,11 @@ topology = "A->B"
 mirror = { kind = "shadow" }
 duration = 5.0
 workload = [{ kind = "transactional", home = "A" }]
-fault = [{ id = "flap", fault = "link-flap", target = "A->B", at = 1.0 }]
+[[fault]]
+id = "flap"
+fault = "link-flap"
+target = "A->B"
+at = 1.0
 """
 GOOD = """\
 schema = 1
@@ -291,8 +295,23 @@ def test_settings_of_a_build_of_ones_own_are_known_by_its_jars(tmp_path: Path) -
         ("topic", "retention.ms", "60000", "-2", "a whole number of -1 or more"),
         ("topic", "min.cleanable.dirty.ratio", "0.5", "1.5", "a number from 0 to 1"),
         ("topic", "preallocate", "True", "yes", "true or false"),
-        ("broker", "num.io.threads", "8", "8.5", "a whole number of 1 or more"),
-        ("broker", "message.max.bytes", "1048588", "3000000000", "a whole number of 0 or more"),
+        ("broker", "num.io.threads", "8", "8.5", "a whole number from 1 to 2147483647"),
+        (
+            "broker",
+            "message.max.bytes",
+            "1048588",
+            "3000000000",
+            "a whole number from 0 to 2147483647",
+        ),
+        ("topic", "retention.ms", "1000", "1_000", "a whole number of -1 or more"),
+        ("topic", "min.cleanable.dirty.ratio", "1", "inf", "a number from 0 to 1"),
+        (
+            "topic",
+            "message.timestamp.type",
+            "CreateTime",
+            "",
+            "one of CreateTime, LogAppendTime",
+        ),
     ],
 )
 def test_a_value_that_no_release_takes_is_refused(
@@ -320,8 +339,9 @@ def test_a_setting_has_the_values_of_all_releases() -> None:
     [
         ('[topics]\nconfig = { "retention.ms" = "soon" }', "retention.ms is 'soon'; give a whole"),
         (
-            '[topics]\nconfig = { "min.insync.replicas" = 2 }',
-            "min.insync.replicas is 2, and a topic of A has 1 replica; give at most 1",
+            '[[fault]]\nid = "b"\nfault = "link-flap"\ntarget = "A->B"\nat = 1\n'
+            "options = { down = 0 }",
+            "option down of fault 'b' (link-flap) is 0; give a number of 0.01 or more",
         ),
         ("[budgets]\nrto_seconds = 5.0", "a budget is what a failover may cost, and no fault of"),
     ],

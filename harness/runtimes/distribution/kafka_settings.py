@@ -39,6 +39,9 @@ names at run time (ServerTopicConfigSynonyms)."""
 
 
 _SMALLEST: Final = {"SHORT": -(2**15), "INT": -(2**31), "LONG": -(2**63)}
+_WHOLE: Final = re.compile(r"[+-]?\d+")
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+"""As Java reads them; Python also reads `1_000` and `inf`."""
 _RANGE: Final = re.compile(r"\[(?P<low>-?[\d.E]+,)?\.\.\.(?P<high>,-?[\d.E]+)?\]")
 
 
@@ -88,13 +91,13 @@ class Setting:
             return value.lower() in ("true", "false")
         if self.choices:
             words = [each.strip() for each in value.split(",")] if self.type == "LIST" else [value]
-            return not value or all(word in self.choices for word in words)
+            empty = self.type == "LIST" and not value
+            return empty or all(word in self.choices for word in words)
         if self.type not in (*_SMALLEST, "DOUBLE"):
             return True
-        try:
-            number = float(value) if self.type == "DOUBLE" else int(value)
-        except ValueError:
+        if not (_NUMBER if self.type == "DOUBLE" else _WHOLE).fullmatch(value):
             return False
+        number = float(value) if self.type == "DOUBLE" else int(value)
         least = _SMALLEST.get(self.type, -math.inf)
         return max(self.low, least) <= number <= min(self.high, -least - 1)
 
@@ -106,8 +109,9 @@ class Setting:
         if self.choices:
             return f"{'some' if self.type == 'LIST' else 'one'} of {', '.join(self.choices)}"
         number = "a number" if self.type == "DOUBLE" else "a whole number"
-        if math.isfinite(self.low) and math.isfinite(self.high):
-            return f"{number} from {self.low:.15g} to {self.high:.15g}"
+        high = min(self.high, 2**31 - 1) if self.type == "INT" else self.high
+        if math.isfinite(self.low) and math.isfinite(high):
+            return f"{number} from {self.low:.15g} to {high:.15g}"
         return f"{number} of {self.low:.15g} or more" if math.isfinite(self.low) else number
 
 
