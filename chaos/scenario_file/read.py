@@ -152,6 +152,9 @@ _UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 _MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 
 
+_NO_CHOICE: Final = re.compile(r"Invalid enum value '(?P<value>[^']*)'")
+
+
 _STEP: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+)\]|\[(\.\.\.)\]")
 
 
@@ -170,6 +173,9 @@ def explain(
         reader.fail((*at, unknown["name"]), sentence)
     if missing := _MISSING.match(what):
         reader.fail(at, f"{missing['name']!r} is missing; add {missing['name']} = …")
+    if other := _NO_CHOICE.match(what):
+        known = [repr(each) for each in _choices(at) if each]
+        reader.fail(at, f"{at[-1]} is {other['value']!r}; it can be {' or '.join(known)}")
     dotted = ".".join(map(str, at))
     reader.fail(at, f"{dotted} is wrong: {what[:1].lower()}{what[1:]}")
 
@@ -199,13 +205,24 @@ def _path(text: str, content: object) -> KeyPath:
 
 def _fields(at: KeyPath) -> list[str]:
     """The allowed names in the table at this path."""
+    return [field.name for field in msgspec.structs.fields(_table_at(at))]
+
+
+def _choices(at: KeyPath) -> Sequence[str]:
+    """The values of a field that has only some."""
+    fields = msgspec.structs.fields(_table_at(at))
+    return next((get_args(field.type) for field in fields if field.name == at[-1]), ())
+
+
+def _table_at(at: KeyPath) -> type[msgspec.Struct]:
+    """The table at this path, or that has the value there."""
     table: type[msgspec.Struct] = ScenarioFile
     for step in at:
         inner = next(
             (field.type for field in msgspec.structs.fields(table) if field.name == step), None
         )
         table = next(filter(_is_table, (inner, *get_args(inner))), table)
-    return [field.name for field in msgspec.structs.fields(table)]
+    return table
 
 
 def _is_table(kind: object) -> TypeGuard[type[msgspec.Struct]]:

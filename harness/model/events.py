@@ -236,7 +236,7 @@ class BrokerDied(Event, frozen=True, kw_only=True):
 
 class RecorderDied(OfCluster, frozen=True, kw_only=True):
     """The recorder of the cluster (`harness.wire.recorder`) ended while the run went on: what was
-    in flight is unknown, and nobody was recorded from then on. `last_words` are the last lines of
+    in flight is unknown, and nothing was recorded afterwards. `last_words` are the last lines of
     its log."""
 
     last_words: tuple[str, ...]

@@ -16,7 +16,7 @@ from typing import Literal, Protocol, Self, runtime_checkable
 
 from linkflap.harness.model.events import InFlight, Kind, LostRange
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, WorkloadSpec
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.model.topology import LinkSpec, Topology
 
 
@@ -130,21 +130,6 @@ class Clients(Protocol):
     def grown(self, topic: str, partitions: int) -> None:
         """A topic has so many partitions now: clients of its home write to the new ones too, and
         read them."""
-
-
-class Workload(Protocol):
-    """Some clients with one purpose, in processes of a few each. A kind is one class and one line
-    in harness.workloads."""
-
-    @property
-    def spec(self) -> WorkloadSpec: ...
-    def start(self) -> None: ...
-    def stop(self) -> None:
-        """No new operations; those in flight end or become info. Open transactions stay open."""
-
-    def drain(self, ends: Mapping[str, Mapping[tuple[str, int], int]], *, within: float) -> None:
-        """Readers read on to `ends` (cluster -> (topic, partition) -> offset); producers do
-        nothing."""
 
 
 BrokerState = Literal["running", "paused", "stopped"]

@@ -119,6 +119,11 @@ def check(spec: WorkloadSpec) -> None:
                 f"workload command cannot have the topic {topic!r}; name it without its home, in "
                 "Kafka's characters"
             )
+    if spec.record and not spec.writes:
+        raise InputError(
+            'record = "wire" records what a program writes to the topics that it names; add '
+            "writes = […], or leave record out"
+        )
     if spec.exactly_once:
         _check_exactly_once(spec)
     if len(libraries(spec.library)) > 1:

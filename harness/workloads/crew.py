@@ -87,7 +87,7 @@ class WorkloadProgress:
 
 
 class Crew:
-    """Some clients with one purpose (harness.model.protocols.Workload). One thread makes calls; any
+    """Some clients with one purpose, in processes of a few each. One thread makes calls; any
     thread may ask questions."""
 
     def __init__(

@@ -30,7 +30,9 @@ name = "mine"
 topology = "A->B"
 mirror = { kind = "shadow" }
 duration = 5.0
-workload = [{ kind = "transactional", home = "A" }]
+[[workload]]
+kind = "transactional"
+home = "A"
 [[fault]]
 id = "flap"
 fault = "link-flap"
@@ -342,6 +344,14 @@ def test_a_setting_has_the_values_of_all_releases() -> None:
             '[[fault]]\nid = "b"\nfault = "link-flap"\ntarget = "A->B"\nat = 1\n'
             "options = { down = 0 }",
             "option down of fault 'b' (link-flap) is 0; give a number of 0.01 or more",
+        ),
+        (
+            '[[workload]]\ncommand = ["true"]\nhome = "A"\nwrites = ["t"]\nrecord = "wired"',
+            "record is 'wired'; it can be 'wire'",
+        ),
+        (
+            '[[workload]]\ncommand = ["true"]\nhome = "A"\nrecord = "wire"',
+            'record = "wire" records what a program writes to the topics that it names; add writes',
         ),
         ("[budgets]\nrto_seconds = 5.0", "a budget is what a failover may cost, and no fault of"),
     ],

@@ -24,10 +24,6 @@ from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.messages import Message
 
 RECORDS = 10
-CAUSE = (
-    "TransactionMarkerChannelManager.addTxnMarkersToBrokerQueue: no endpoint of a known partition "
-    "is taken for a deleted one"
-)
 ENDED = ("CompleteCommit", "CompleteAbort", "Empty")
 
 
