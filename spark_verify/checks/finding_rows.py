@@ -230,7 +230,7 @@ def examine(check: Check, seen: PartitionView) -> list[FindingRow]:
 
 def _proven(check: Check, seen: PartitionView) -> list[Finding]:
     """The findings; of a partition with a torn log only those anomalies that the rest of it
-    proves. Clusters share none of their own topics, so there only the cluster's own log counts."""
+    proves."""
     findings = list(check.kernel(seen))
     torn = [
         replica.cluster for replica in (*seen.canonical().values(), *seen.earlier) if replica.damage
@@ -242,8 +242,6 @@ def _proven(check: Check, seen: PartitionView) -> list[Finding]:
 
     def judged(finding: Finding) -> Finding:
         if not isinstance(finding, Found) or finding.kind in sound:
-            return finding
-        if seen.internal and finding.cluster not in torn:
             return finding
         found = f"{finding.kind} at offset {finding.offset} of {finding.cluster}"
         return Unjudged(reason=f"the log of {where} is torn, so {found} may be a false positive")

@@ -779,6 +779,7 @@ CHECK = Check(
                 {offsets}, the first at {at}""",
             alone="a coordinator that loads it lacks what was there",
             smallest="a file with batches at offsets 0 and 2: at offset 1.",
+            despite_torn=True,
         ),
         AnomalyKind(
             name="ends-early",
@@ -787,6 +788,7 @@ CHECK = Check(
                 watermark {high_watermark}""",
             alone="should this broker lead, its coordinators lack what was acknowledged",
             smallest="a leader reported high watermark 2, and its file ends at 1: at offset 1.",
+            despite_torn=True,
         ),
         AnomalyKind(
             name=IMPOSSIBLE,

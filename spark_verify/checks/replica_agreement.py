@@ -289,6 +289,7 @@ CHECK = Check(
                 watermark {high_watermark}""",
             alone="should this broker lead, what readers were shown is lost",
             smallest="broker 1 has 1 at offset 0, and its high watermark is 2: at offset 1.",
+            despite_torn=True,
         ),
     ),
     kernel=kernel,

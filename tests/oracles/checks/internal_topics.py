@@ -25,20 +25,6 @@ from tests.oracles.decisions import (
 )
 from tests.oracles.plain import Anomaly, Plain, PlainLog
 
-DESPITE_TORN = frozenset(
-    {
-        "corrupt-batch",
-        "log-disorder",
-        "replica-disagreement",
-        "replica-missing",
-        "leader-epoch-regression",
-        "impossible-state",
-        "outcome-disagreement",
-        "marker-missing",
-        "marker-unexplained",
-        "commit-missing",
-    }
-)
 KNOWS_TORN = True
 
 

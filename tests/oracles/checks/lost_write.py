@@ -33,9 +33,10 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         for compared in mirrored_ranges(plain, story):
             lost = {r.uid for r in [*compared.holes, *_tail(plain, story, compared)]}
             for generation in story.every():
-                for promise in promises(plain, story, generation, earlier=False):
-                    if promise.must and promise.uid in lost:
-                        found.append(plain.anomaly("lost-write", generation.cluster, promise.acked))
+                theirs = promises(plain, story, generation, earlier=False)
+                missing = {p.uid: p.acked for p in theirs if p.must and p.uid in lost}
+                for acked in missing.values():
+                    found.append(plain.anomaly("lost-write", generation.cluster, acked))
     return found
 
 

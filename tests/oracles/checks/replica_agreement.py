@@ -12,7 +12,7 @@ from linkflap.spark_verify.facts.view import NULL
 from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog
 
 DESPITE_TORN = frozenset(
-    {"replica-disagreement", "replica-missing", "corrupt-batch", "log-disorder"}
+    {"replica-disagreement", "replica-missing", "corrupt-batch", "log-disorder", "log-ends-early"}
 )
 KEPT = (
     "last_offset",

@@ -65,7 +65,7 @@ def _broken(
     here = [b for b in mine if sections.resets_before(log, b) == sections.resets_before(log, batch)]
     kind = _in_turn(here[-1], batch) if here else _first(generation, log, batch, mine)
     if kind.startswith("sequence") and _compacted(
-        plain, generation, log, here[-1] if here else None, batch
+        plain, generation, log, here[-1] if here else None, batch, kind
     ):
         return ""
     if kind == "sequence-start" and not here and generation.cluster in plain.view.unclear:
@@ -115,12 +115,15 @@ def _first(generation: PlainGeneration, log: PlainLog, batch: Any, mine: list[An
 
 
 def _compacted(
-    plain: Plain, generation: PlainGeneration, log: PlainLog, before: Any, batch: Any
+    plain: Plain, generation: PlainGeneration, log: PlainLog, before: Any, batch: Any, kind: str
 ) -> bool:
-    """Whether the log cleaner may have removed what is missing before a batch. In copied logs it
-    may wherever offsets are missing: compaction cannot be distinguished from loss."""
+    """Whether the log cleaner may have removed what is missing before a batch; of what is repeated
+    nothing is. In copied logs it may wherever offsets are missing: compaction cannot be
+    distinguished from loss."""
     if not plain.view.recorded:
         return _missing(log, before, batch)
+    if kind == "sequence-repeat":
+        return False
     same = before is not None and before.producer_epoch == batch.producer_epoch
     lacking = (batch.base_sequence - (before.last_sequence + 1 if same else 0)) % WRAP
     below = range(plain.compacted.get(generation.cluster, 0))

@@ -149,8 +149,9 @@ def test_a_session_that_outlives_a_failback_goes_on(first: int) -> None:
     assert anomalies(NAME, alone(home(first=first))) == []
 
 
-def test_a_session_that_outlives_a_failback_repeats_nothing() -> None:
-    assert anomalies(NAME, trip(home(first=1))) == [("sequence-repeat", "A", 5)]
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_session_that_outlives_a_failback_repeats_nothing(first: int) -> None:
+    assert anomalies(NAME, trip(home(first=first))) == [("sequence-repeat", "A", 5)]
 
 
 def test_a_sequence_below_the_former_session_is_not_its_continuation() -> None:

@@ -4,7 +4,7 @@ proves them."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -47,16 +47,25 @@ def test_the_reason_names_what_was_found_and_where() -> None:
     ]
 
 
-@pytest.mark.parametrize(("other", "found"), [("A", set()), ("B", {"offsets-missing"})])
-def test_a_torn_log_of_another_cluster_says_nothing_about_a_cluster_s_own_topics(
-    other: str, found: set[str]
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("internal-topics", "offsets-missing"),
+        ("internal-topics", "ends-early"),
+        ("replica-agreement", "log-ends-early"),
+    ],
+)
+@pytest.mark.parametrize("of", [{"cluster": "B"}, {"broker": 9}, {}])
+def test_a_torn_log_says_nothing_about_what_another_log_lacks(
+    name: str, kind: str, of: dict[str, Any]
 ) -> None:
-    seen = MODULES["internal-topics"].REJECTS["offsets-missing"].view
+    seen = MODULES[name].REJECTS[kind].view
     (log,) = seen.replicas
-    damage = replace(log, cluster=other, damage=("half a batch",))
-    logs = [damage] if other == log.cluster else [log, damage]
-    rows = examine(REGISTRY["internal-topics"], replace(seen, replicas=logs))
-    assert {row.kind for row in rows if row.finding == "found" and row.cluster == "A"} == found
+    damage = replace(log, damage=("half a batch",), **of)
+    whole = [replace(log, canonical="cluster" in of)] if of else []
+    rows = examine(REGISTRY[name], replace(seen, replicas=[damage, *whole]))
+    found = {row.kind for row in rows if row.finding == "found" and row.cluster == "A"}
+    assert found == ({kind} if of else set())
 
 
 def test_a_kernel_that_raises_is_a_finding() -> None:
