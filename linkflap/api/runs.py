@@ -175,7 +175,7 @@ def run(
     from linkflap.chaos import scenario_file
     from linkflap.judging import verifier
     from linkflap.recording.run import check, record
-    from linkflap.report.progress import Progress
+    from linkflap.report.progress import shown_on
 
     check_arguments(
         scenario=scenario, seed=seed, topology=topology, mirror=mirror,
@@ -189,7 +189,7 @@ def run(
     folder = new(folder, chosen.name)
     check(chosen, runtime)
     made_by = command or f"linkflap.run({chosen.name!r}, seed={chosen.seed}, runtime={runtime!r})"
-    with Progress() as progress:
+    with shown_on() as progress:
         verifier.warm()
         record(chosen, runtime=runtime, folder=folder, command=made_by, progress=progress)
     return verify(folder)

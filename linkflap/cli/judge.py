@@ -63,13 +63,13 @@ def judge(
     from linkflap.judging import page
     from linkflap.report import junit as junit_report
     from linkflap.report import table
-    from linkflap.report.progress import Progress
+    from linkflap.report.progress import shown_on
     from linkflap.spark_verify.spark import masters, pandas_free
     from linkflap.spark_verify.verify import verify
 
     pandas_free.settle()
     settings = masters.given_settings(where.get("spark", ()))
-    with Progress() as progress, through(progress):
+    with shown_on() as progress, through(progress):
         progress.phase(
             f"judging {folders[0] if len(folders) == 1 else f'{len(folders)} runs'} in Spark"
         )

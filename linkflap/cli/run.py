@@ -332,13 +332,13 @@ def _record(
     chosen: Scenario, runtime: str, folder: Path, command: str, *, warm: bool, keep: bool
 ) -> None:
     from linkflap.recording.run import check, record
-    from linkflap.report.progress import Progress
+    from linkflap.report.progress import shown_on
     from linkflap.spark_verify.spark import pandas_free, session
 
     pandas_free.settle()
     check(chosen, runtime)
     click.echo(f"{chosen.name} with seed {chosen.seed}; run directory {folder}", err=True)
-    with Progress() as progress, NOTES.through(progress):
+    with shown_on() as progress, NOTES.through(progress):
         if warm:
             session.warm()
         record(

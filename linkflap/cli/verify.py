@@ -98,10 +98,10 @@ def verify(
 
 def _fetch(folder: Path, live: LiveLogsRequest, command: str) -> None:
     from linkflap.harness.capture.live.record import record
-    from linkflap.report.progress import Progress
+    from linkflap.report.progress import shown_on
     from linkflap.spark_verify.spark import session
 
-    with Progress() as progress, NOTES.through(progress):
+    with shown_on() as progress, NOTES.through(progress):
         session.warm()
         record(folder, live, command, progress)
 

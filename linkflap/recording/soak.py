@@ -58,7 +58,7 @@ from linkflap.harness.workloads import jvms
 from linkflap.recording.run import check, perform
 from linkflap.recording.run_end import with_room, written
 from linkflap.recording.surroundings import java_inside, surroundings
-from linkflap.report.progress import Progress
+from linkflap.report.progress import Progress, shown_on
 
 CLEARED_WITHIN: Final = 60.0
 _ASK_SECONDS: Final = 20.0
@@ -302,7 +302,7 @@ def serve(handle: int, folder: Path, runtime: str) -> None:
                 if living is None:
                     living = LivingClusters(scenario.topology, runtime=runtime, folder=folder)
                 count += 1
-                with Progress() as progress:
+                with shown_on() as progress:
                     living.record(
                         scenario,
                         Path(what.folder),

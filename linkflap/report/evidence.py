@@ -8,12 +8,16 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
-from typing import Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from linkflap.harness.model.events import Event
-from linkflap.harness.model.history import GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.model.history import Poll
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.report.document import first_of, in_short
+
+if TYPE_CHECKING:
+    from linkflap.spark_verify.inspect.explain import Explanation
+    from linkflap.spark_verify.inspect.forensics import ForensicCase
 
 Row = Mapping[str, object]
 
@@ -109,79 +113,8 @@ _MOMENTS: Final = 10**18
 """Numbers from here on are nanoseconds since 1970."""
 
 
-class ShownCase(Protocol):
-    """One thing that is wrong (`spark_verify.inspect.forensics.Case`)."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def cluster(self) -> str: ...
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def meaning(self) -> str: ...
-    @property
-    def evidence(self) -> Mapping[str, object]: ...
-    @property
-    def batches(self) -> Sequence[Row]: ...
-
-
-class ShownSide(Protocol):
-    """One log around the place (`spark_verify.inspect.explain.Side`)."""
-
-    @property
-    def cluster(self) -> str: ...
-    @property
-    def broker(self) -> int: ...
-    @property
-    def moment(self) -> str: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def batches(self) -> Sequence[Row]: ...
-    @property
-    def records(self) -> Sequence[Row]: ...
-
-
-class ShownExplanation(Protocol):
-    """One anomaly with what shows it (`spark_verify.inspect.explain.Explanation`)."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def of(self) -> int: ...
-    @property
-    def anomaly(self) -> Anomaly: ...
-    @property
-    def promised(self) -> str: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def meaning(self) -> str: ...
-    @property
-    def there(self) -> str: ...
-    @property
-    def sides(self) -> Sequence[ShownSide]: ...
-    @property
-    def operations(self) -> Sequence[Operation]: ...
-    @property
-    def polls(self) -> Sequence[Poll]: ...
-    @property
-    def total(self) -> int: ...
-    @property
-    def watermarks(self) -> Sequence[Watermark]: ...
-    @property
-    def groups(self) -> Sequence[GroupOffset]: ...
-    @property
-    def of_mirrors(self) -> Sequence[Event]: ...
-
-
 def tell(
-    cases: Sequence[ShownCase],
+    cases: Sequence[ForensicCase],
     unreadable: Sequence[str],
     looked: Mapping[str, int],
     notes: Sequence[str],
@@ -205,7 +138,7 @@ def tell(
     stream.write(f"{len(cases)} things found, {len(unreadable)} parts unreadable, in {counted}\n")
 
 
-def _section(number: int, case: ShownCase) -> str:
+def _section(number: int, case: ForensicCase) -> str:
     facts = ", ".join(f"{name} {in_short(value, 100)}" for name, value in case.evidence.items())
     lines = [
         f"{number}. {case.kind}  {case.cluster} {case.topic}-{case.partition} @ {case.offset}",
@@ -231,7 +164,7 @@ def list_anomalies(anomalies: Sequence[Anomaly]) -> None:
 
 
 def write_explanation(
-    explanation: ShownExplanation, stream: TextIO | None = None, *, name: Name = str
+    explanation: Explanation, stream: TextIO | None = None, *, name: Name = str
 ) -> None:
     """Writes what was promised, what is there, and what shows it."""
     stream = sys.stdout if stream is None else stream
@@ -276,7 +209,7 @@ def _said(value: object) -> str:
     return in_short(value, 200)
 
 
-def show_sides(explanation: ShownExplanation, stream: TextIO, name: Name = str) -> None:
+def show_sides(explanation: Explanation, stream: TextIO, name: Name = str) -> None:
     """Writes what shows it: bytes of both sides, operations and polls, samples, and what mirrors
     did there."""
     for side in explanation.sides:
@@ -297,7 +230,7 @@ def show_sides(explanation: ShownExplanation, stream: TextIO, name: Name = str) 
     _beside(explanation, stream)
 
 
-def _history(explanation: ShownExplanation, stream: TextIO, name: Name) -> None:
+def _history(explanation: Explanation, stream: TextIO, name: Name) -> None:
     """The operations and polls, one line each."""
     if explanation.total < 0:
         stream.write(
@@ -349,7 +282,7 @@ def _got(poll: Poll, name: Name) -> str:
     return in_short("; ".join(parts), 2000)
 
 
-def _beside(explanation: ShownExplanation, stream: TextIO) -> None:
+def _beside(explanation: Explanation, stream: TextIO) -> None:
     """The samples of the partition, and the events of its mirrors."""
     stream.write("\nsampled bounds\n" if explanation.watermarks else "")
     for mark in explanation.watermarks:

@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from shlex import quote
-from typing import Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
@@ -37,8 +37,12 @@ from linkflap.harness.rundir import Damage, RunReader, write_whole
 from linkflap.report import evidence
 from linkflap.report.document import era_lines, in_short, read
 from linkflap.report.operations import label
-from linkflap.report.payload import ShownCommits, payload, script_safe
+from linkflap.report.payload import payload, script_safe
 from linkflap.report.series import Series, series
+
+if TYPE_CHECKING:
+    from linkflap.spark_verify.inspect.commits import Commits
+    from linkflap.spark_verify.inspect.explain import Explanation
 
 MOST_LINES: Final = 14
 _MOST_LOGS: Final = 60
@@ -209,8 +213,8 @@ class About:
     facts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     kinds: Mapping[str, Mapping[str, tuple[str, str]]] = field(default_factory=dict)
     lanes: Sequence[Mapping[str, Any]] = ()
-    explained: Sequence[evidence.ShownExplanation] = ()
-    commits: ShownCommits | None = None
+    explained: Sequence[Explanation] = ()
+    commits: Commits | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,9 +383,7 @@ def _citations(reader: RunReader) -> Mapping[str, str]:
     )
 
 
-def _explained(
-    explanations: Sequence[evidence.ShownExplanation], shown: Series
-) -> Mapping[int, str]:
+def _explained(explanations: Sequence[Explanation], shown: Series) -> Mapping[int, str]:
     """By number of the anomaly, what `linkflap explain` shows of it, with payloads named by who
     made them."""
     found = {}

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -28,6 +28,9 @@ from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.report.document import in_short
 from linkflap.report.operations import DrawnWindow, Ints, in_words
 from linkflap.report.series import Floats, Series
+
+if TYPE_CHECKING:
+    from linkflap.spark_verify.inspect.commits import Commits
 
 MOST_EVENTS: Final = 3_000
 MOST_TEXT: Final = 500_000
@@ -44,44 +47,12 @@ _NAMES: Final = {
 """The fields of events that name their subjects, and their names in the search."""
 
 
-class ShownCommit(Protocol):
-    """An acknowledged commit in one partition (`spark_verify.inspect.commits.Commit`)."""
-
-    @property
-    def operation(self) -> int: ...
-    @property
-    def cluster(self) -> str: ...
-    @property
-    def topic(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-    @property
-    def first(self) -> int: ...
-    @property
-    def returned(self) -> int: ...
-    @property
-    def ending(self) -> str: ...
-    @property
-    def marker(self) -> int: ...
-    @property
-    def written(self) -> int: ...
-
-
-class ShownCommits(Protocol):
-    """All of them (`spark_verify.inspect.commits.Commits`)."""
-
-    @property
-    def listed(self) -> Sequence[ShownCommit]: ...
-    @property
-    def counted(self) -> Mapping[str, int]: ...
-
-
 def searched(
     series: Series,
     judged: Document,
     events: Sequence[Event],
     anomalies: Sequence[Mapping[str, Any]],
-    commits: ShownCommits | None,
+    commits: Commits | None,
 ) -> Mapping[str, object]:
     """Rows of the search, and how many of them are left out."""
     rows = list(_rows(series, judged, events, anomalies))
@@ -164,7 +135,7 @@ def _found_operations(series: Series) -> Iterator[Mapping[str, object]]:
         }
 
 
-def _commits(commits: ShownCommits, series: Series, judged: Document) -> Mapping[str, object]:
+def _commits(commits: Commits, series: Series, judged: Document) -> Mapping[str, object]:
     """Acknowledged commits as columns; `n` is the anomaly of each, 0 of most."""
     rows = commits.listed
     clients = sorted({process_of(row.operation) for row in rows})
@@ -225,7 +196,7 @@ def payload(
     lanes: Sequence[Lane],
     events: Sequence[Event],
     clusters: Sequence[str],
-    commits: ShownCommits | None = None,
+    commits: Commits | None = None,
 ) -> object:
     """Everything that is drawn. Times are seconds, or milliseconds where they are many, since the
     first moment."""

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Literal, Protocol, Self, TextIO
+from typing import Final, Literal, Self, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -55,8 +55,9 @@ class Active:
     seconds: float | None
 
 
-class ProgressState:
-    """The state reported so far, consistent at any moment.
+class Progress:
+    """What the run reports: the state reported so far, consistent at any moment. A context manager;
+    reports before it is entered or after it is left are harmless.
 
     `say` is called without the lock: rich's refresh thread holds its own lock while it asks for a
     frame, and a frame needs ours, so printing (which needs rich's) while holding ours would
@@ -75,7 +76,20 @@ class ProgressState:
         self._rates = (0.0, 0.0)
         self._done = ""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.phase("")
+
     def phase(self, name: str) -> None:
+        """A new phase begins, and the one before it is over."""
         with self._lock:
             over, began, now = self._phase, self._phase_began, self._clock()
             self._phase, self._phase_began, self._done = name, now, ""
@@ -85,6 +99,8 @@ class ProgressState:
             self._say("phase", name)
 
     def fault_started(self, id: str, fault: str, target: str, seconds: float | None) -> None:
+        """`seconds` is how long it is planned to last (0: as long as it takes); None: it is never
+        healed."""
         with self._lock:
             self._faults[id] = Active(
                 fault=fault, target=target, started=self._clock(), seconds=seconds
@@ -114,51 +130,24 @@ class ProgressState:
             self._counters = counters
 
     def lag(self, link: str, records: int | None) -> None:
+        """How far the mirror of `link` is behind; None: unknown now."""
         with self._lock:
             self._lags[link] = records
 
     def done(self, what: str, count: int, total: int) -> None:
+        """How far the phase is: so many of so many, for instance partitions judged."""
         with self._lock:
             self._done = f"{count} of {total} {what}"
 
     def note(self, text: str) -> None:
+        """One sentence worth keeping, for instance a promotion."""
         self._say("note", text)
 
 
 COUNTERS_EVERY: Final = 2.0
 
 
-class Display(Protocol):
-    """What the run reports. A context manager; reports before it is entered or after it is left are
-    harmless."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-    def phase(self, name: str) -> None:
-        """A new phase begins, and the one before it is over."""
-
-    def fault_started(self, id: str, fault: str, target: str, seconds: float | None) -> None:
-        """`seconds` is how long it is planned to last (0: as long as it takes); None: it is never
-        healed."""
-
-    def fault_ended(self, id: str, outcome: str = "ended") -> None: ...
-    def counters(self, counters: Counters) -> None: ...
-    def lag(self, link: str, records: int | None) -> None:
-        """How far the mirror of `link` is behind; None: unknown now."""
-
-    def done(self, what: str, count: int, total: int) -> None:
-        """How far the phase is: so many of so many, for instance partitions judged."""
-
-    def note(self, text: str) -> None:
-        """One sentence worth keeping, for instance a promotion."""
-
-
-class PlainLines(ProgressState):
+class PlainLines(Progress):
     """Plain lines, each with the seconds since the beginning."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
@@ -166,18 +155,6 @@ class PlainLines(ProgressState):
         self._stream = stream
         self._writing = threading.Lock()
         self._counted = self._began
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.phase("")
 
     def _line(self, sign: Sign, text: str) -> None:
         # Nobody may be reading any more (a closed pipe or stream): that must not end the run.
@@ -209,7 +186,7 @@ class PlainLines(ProgressState):
         self._line("count", f"{count} of {total} {what}")
 
 
-class Screen(ProgressState):
+class Screen(Progress):
     """A live part at the bottom of a terminal; rich's own thread refreshes it."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
@@ -234,8 +211,7 @@ class Screen(ProgressState):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is None:
-            self.phase("")
+        super().__exit__(kind, error, trace)
         self._live.stop()
 
     def _print(self, sign: Sign, text: str) -> None:
@@ -307,34 +283,11 @@ def _figure(name: str, value: str, rate: str) -> Text:
     )
 
 
-def display_for(stream: TextIO) -> Display:
-    """The display that fits `stream`."""
+def shown_on(stream: TextIO | None = None) -> Progress:
+    """The display that fits `stream` (default: standard error)."""
+    stream = sys.stderr if stream is None else stream
     if stream.isatty():
         console = Console(file=getattr(stream, "unfiltered", stream))
         if not console.is_dumb_terminal:
             return Screen(console)
     return PlainLines(stream)
-
-
-class Progress:
-    """The display that fits `stream` (default: standard error), driven by the methods of
-    Display."""
-
-    def __init__(self, stream: TextIO | None = None) -> None:
-        shown = display_for(sys.stderr if stream is None else stream)
-        self._shown = shown
-        self.phase, self.note = shown.phase, shown.note
-        self.fault_started, self.fault_ended = shown.fault_started, shown.fault_ended
-        self.counters, self.lag, self.done = shown.counters, shown.lag, shown.done
-
-    def __enter__(self) -> Self:
-        self._shown.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._shown.__exit__(kind, error, trace)

@@ -17,7 +17,7 @@ from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.recording.run import record
-from linkflap.report.progress import Progress
+from linkflap.report.progress import shown_on
 from linkflap.spark_verify.spark import session
 from linkflap.topologies import parse
 from tests.on_runtimes import EVERY, skip_without
@@ -79,7 +79,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     chosen = scenario("link-flap", request)
     session.warm()
-    with Progress() as progress:
+    with shown_on() as progress:
         return record(chosen, runtime="process", folder=folder, command="pytest", progress=progress)
 
 

@@ -24,7 +24,7 @@ from linkflap.harness.model.verdict import Anomaly, CheckResult, Verdict
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import bounds, quiet
 from linkflap.recording.run import record
-from linkflap.report.progress import Progress
+from linkflap.report.progress import shown_on
 from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import verify
 from linkflap.topologies import parse
@@ -366,7 +366,7 @@ OTHERS = (
 def judged(
     scenarios: tuple[Scenario, ...], folder: Path, spark: SparkSession
 ) -> dict[str, Judgement]:
-    with Progress() as progress:
+    with shown_on() as progress:
         folders = [
             record(
                 scenario,

@@ -33,7 +33,7 @@ from linkflap.harness.workloads.crew import ClientNames
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.recording.run import record
-from linkflap.report.progress import Progress
+from linkflap.report.progress import shown_on
 from linkflap.spark_verify.checks import REGISTRY, finding_rows
 from linkflap.spark_verify.checks.finding_rows import FindingRow
 from tests.cells import BEFORE_KAFKA_20734, topology
@@ -352,7 +352,7 @@ def test_a_program_is_judged_by_what_crossed_the_wire(
     (program,) = scenario.workloads
     program = replace(program, command=client(programs), folder=str(programs))
     scenario = replace(scenario, mirror=MirrorSpec(kind=mirror), workloads=(program,))
-    with Progress() as progress:
+    with shown_on() as progress:
         record(scenario, runtime="process", folder=folder, command="", progress=progress)
     events, _ = RunReader(folder).events()
     reports = {e.cluster: e for e in events if isinstance(e, WireRecorded)}

@@ -35,7 +35,7 @@ from linkflap.harness.rundir import RunReader
 from linkflap.harness.workloads import library, process, worker
 from linkflap.harness.workloads.protocol import Channel, Command
 from linkflap.recording import run as recording
-from linkflap.report.progress import Progress
+from linkflap.report.progress import shown_on
 from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import verify
 from linkflap.topologies import parse
@@ -88,7 +88,7 @@ def run_of(
 def judged(
     scenarios: tuple[Scenario, ...], folder: Path, spark: SparkSession
 ) -> dict[str, Judgement]:
-    with Progress() as progress:
+    with shown_on() as progress:
         folders = [
             recording.record(
                 one,
@@ -617,7 +617,7 @@ def stalled(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tu
         return cast(Mirror, mirror)
 
     folder = tmp_path_factory.mktemp("consequences-stalled") / STALLED.name
-    with pytest.MonkeyPatch.context() as patch, Progress() as progress:
+    with pytest.MonkeyPatch.context() as patch, shown_on() as progress:
         patch.setattr(recording, "make_mirror", make)
         with pytest.raises(EnvironmentFailure) as raised:
             recording.record(

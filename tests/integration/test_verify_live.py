@@ -25,7 +25,7 @@ from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
-from linkflap.report.progress import Progress
+from linkflap.report.progress import shown_on
 from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import judged_again
 from tests.kafka_log import batches_in
@@ -311,7 +311,7 @@ def fetched(deployment: Deployment, folder: Path, *, named: bool = True) -> Judg
         kind="mm2" if named else "exact",
         mirror_named=named,
     )
-    with Progress() as progress:
+    with shown_on() as progress:
         record(
             folder,
             LiveLogsRequest(request=request, bootstrap=addresses, access={}, rate=50e6),

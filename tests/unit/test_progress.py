@@ -16,7 +16,7 @@ from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.recording.run_end import _Client
 from linkflap.recording.unexpected_exits import UnexpectedExits, how
-from linkflap.report.progress import Counters, Display, PlainLines, Progress, Screen, display_for
+from linkflap.report.progress import Counters, PlainLines, Progress, Screen, shown_on
 from tests.events import Rows
 
 
@@ -146,7 +146,7 @@ def test_many_threads(live: bool) -> None:
     console = terminal()
     output = console.file
     assert isinstance(output, io.StringIO)
-    shown: Display = Screen(console) if live else PlainLines(output)
+    shown: Progress = Screen(console) if live else PlainLines(output)
 
     def tell(n: int) -> None:
         for i in range(50):
@@ -168,11 +168,11 @@ def test_many_threads(live: bool) -> None:
 
 
 def test_output_to_no_terminal_is_lines() -> None:
-    assert isinstance(display_for(io.StringIO()), PlainLines)
+    assert isinstance(shown_on(io.StringIO()), PlainLines)
 
 
 def test_the_default_is_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress() as shown:
+    with shown_on() as shown:
         shown.phase("work")
         shown.note("halfway")
     captured = capsys.readouterr()
@@ -189,9 +189,9 @@ def test_a_terminal_gets_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
             return True
 
     monkeypatch.setenv("TERM", "xterm")
-    assert isinstance(display_for(Terminal()), Screen)
+    assert isinstance(shown_on(Terminal()), Screen)
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(display_for(Terminal()), PlainLines)
+    assert isinstance(shown_on(Terminal()), PlainLines)
 
 
 # Unexpected exits: a failover explains the processes that it ended, also when its mirror was

@@ -27,7 +27,7 @@ from linkflap.report import document as documents
 from linkflap.report import junit, table
 from linkflap.report import payload as drawn_payload
 from linkflap.report.operations import ReturnedOperations
-from linkflap.report.payload import MOST_TEXT, ShownCommits, payload, script_safe
+from linkflap.report.payload import MOST_TEXT, payload, script_safe
 from linkflap.report.series import Mark, Series, series
 from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration
 from linkflap.spark_verify.inspect import commits, log_lanes
@@ -523,7 +523,7 @@ def anomalies() -> tuple[Anomaly, ...]:
     )  # fmt: skip
 
 
-def every_commit() -> ShownCommits:
+def every_commit() -> commits.Commits:
     listed = [
         commits.Commit(
             operation=(n % CLIENTS << 40) + n, cluster="A", topic="A.orders",

@@ -319,7 +319,7 @@ _MOST_NAMED: Final = 3
 
 
 class ShowsProgress(Protocol):
-    """What shows progress (`linkflap.report.progress.Display`). Called from several threads."""
+    """What shows progress (`linkflap.report.progress.Progress`). Called from several threads."""
 
     def phase(self, name: str, /) -> None: ...
     def note(self, text: str, /) -> None: ...
