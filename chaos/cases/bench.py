@@ -112,8 +112,12 @@ def quietly(client: Closes) -> None:
         client.close()
 
 
-class BenchClusters:
-    """A deployment, with names that one run alone uses. What is opened is closed at its end."""
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+
+class Bench:
+    """A deployment for the steps of one case. Its names are unique to one run, and it closes
+    everything that it opens."""
 
     def __init__(
         self, deployment: Deployment, variant: Variant, recorder: Recorder, folder: Path
@@ -259,14 +263,6 @@ class BenchClusters:
                 )
 
             until(in_force, within=WITHIN, what=f"{name}={value} to be in force", every=0.1)
-
-
-Isolation = Literal["read_committed", "read_uncommitted"]
-
-
-class Bench(BenchClusters):
-    """A deployment for the steps of one case. Its names are unique to one run, and it closes
-    everything that it opens."""
 
     def transactional(
         self, base: str = "producer", *, cluster: str = "A", **settings: str | int | bool

@@ -154,45 +154,6 @@ def signal_name(status: int) -> str:
         return f"signal {-status}"
 
 
-def examined(
-    name: str,
-    members: Sequence[Member],
-    *,
-    root: Path,
-    log: Path,
-    pid: int,
-    status: int,
-    by: str,
-    falling: KilledAt | None,
-    began: int,
-    known: set[int],
-) -> Death:
-    """Examines the rows of a process that died since `began`, and removes an incomplete row.
-    `known` are operations of earlier processes that never returned; those of this one are added."""
-    rows = {member.name: last_rows(root, member.name) for member in members}
-    in_flight = [
-        op
-        for mine in rows.values()
-        for op in _unreturned(mine.operations)
-        if op.number not in known
-    ]
-    known.update(op.number for op in in_flight)
-    return Death(
-        time=now(),
-        process=name,
-        pid=pid,
-        by=by,
-        clients=tuple(member.name for member in members),
-        clusters=tuple(sorted({member.cluster for member in members})),
-        status=status,
-        in_flight=tuple(_short(op) for op in in_flight),
-        torn=sum(mine.torn for mine in rows.values()),
-        last_words=tuple(_last_words(log)),
-        falling=falling,
-        idle=not any(_worked(mine, began) for mine in rows.values()),
-    )
-
-
 def _unreturned(rows: Sequence[Operation]) -> Iterator[Operation]:
     returned = {row.number for row in rows if row.phase == "return"}
     return (row for row in rows if row.phase == "invoke" and row.number not in returned)
@@ -278,17 +239,27 @@ class Deaths:
     def examined(self, members: Sequence[Member], *, pid: int, status: int, began: int) -> Death:
         """Examines the process that began at this time and has just ended."""
         killed = status == -signal.SIGKILL and self.falling is not None
-        death = examined(
-            self._name,
-            members,
-            root=self._root,
-            log=self._log,
+        rows = {member.name: last_rows(self._root, member.name) for member in members}
+        in_flight = [
+            op
+            for mine in rows.values()
+            for op in _unreturned(mine.operations)
+            if op.number not in self._never_returned
+        ]
+        self._never_returned.update(op.number for op in in_flight)
+        death = Death(
+            time=now(),
+            process=self._name,
             pid=pid,
-            status=status,
             by=self._killer if killed else ITSELF,
+            clients=tuple(member.name for member in members),
+            clusters=tuple(sorted({member.cluster for member in members})),
+            status=status,
+            in_flight=tuple(map(_short, in_flight)),
+            torn=sum(mine.torn for mine in rows.values()),
+            last_words=tuple(_last_words(self._log)),
             falling=self.falling,
-            began=began,
-            known=self._never_returned,
+            idle=not any(_worked(mine, began) for mine in rows.values()),
         )
         self.in_vain = 0 if not death.idle else self.in_vain + (death.time - began < SOON)
         self.count += 1

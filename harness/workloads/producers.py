@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 
 from linkflap.harness.model.events import ProducerReplaced
 from linkflap.harness.model.history import Ending, OutcomeName
@@ -44,71 +44,26 @@ class CallEnd:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    """The last answer of a sliced call: done, or the error that ended it; `resumed` when a slice
-    had timed out before."""
-
-    done: bool
-    error: KafkaError | None = None
-    text: str = ""
-
-
-def _call(call: Callable[[float], None], given_up: Callable[[], bool], within: float) -> _Answer:
-    """Calls in slices until done, a final error, `within` seconds have passed, or `given_up()`."""
+def _call(
+    call: Callable[[float], None], given_up: Callable[[], bool], within: float
+) -> KafkaException | None:
+    """Calls in slices until done, a final error (which it returns), `within` seconds have passed,
+    or `given_up()`."""
     deadline = now() + int(within * 1e9)
     while True:
         try:
             call(SLICE)
         except KafkaException as error:
-            cause = error.args[0]
-            if not cause.retriable() or now() >= deadline or given_up():
-                return _Answer(done=False, error=cause, text=describe(error))
+            if not error.args[0].retriable() or now() >= deadline or given_up():
+                return error
         else:
-            return _Answer(done=True)
+            return None
 
 
-def initialise_producer(
-    incarnation: Incarnation, given_up: Callable[[], bool], *, within: float
-) -> CallEnd:
-    """InitProducerId with the transactional id: ends what an earlier incarnation left open, and
-    fences it."""
-    answer = _call(incarnation.producer.init_transactions, given_up, within)
-    return CallEnd(outcome="ok" if answer.done else "info", usable=answer.done, error=answer.text)
-
-
-def commit_transaction(
-    incarnation: Incarnation,
-    flight: InvokedOperation,
-    given_up: Callable[[], bool],
-    *,
-    within: float,
-) -> CallEnd:
-    """Commits; after an abortable error it aborts, so that the incarnation can continue."""
-    flight.ended_at = now()
-    answer = _call(incarnation.producer.commit_transaction, given_up, within)
-    if answer.done:
+def _ended(error: KafkaException | None) -> CallEnd:
+    if error is None:
         return CallEnd(outcome="ok", usable=True)
-    never_asked = flight.failed > 0 and answer.error is not None and not answer.error.retriable()
-    outcome: OutcomeName = "fail" if never_asked else "info"
-    if answer.error is None or answer.error.fatal() or not answer.error.txn_requires_abort():
-        return CallEnd(outcome=outcome, usable=False, error=answer.text)
-    aborted = _call(incarnation.producer.abort_transaction, given_up, within)
-    return CallEnd(outcome=outcome, usable=aborted.done, error=answer.text)
-
-
-def abort_transaction(
-    incarnation: Incarnation,
-    flight: InvokedOperation,
-    given_up: Callable[[], bool],
-    *,
-    within: float,
-) -> CallEnd:
-    """Aborts; from here on the operation's ending is abort, also where a commit was planned."""
-    flight.ended_at = now()
-    flight.ending = "abort"
-    answer = _call(incarnation.producer.abort_transaction, given_up, within)
-    return CallEnd(outcome="ok" if answer.done else "info", usable=answer.done, error=answer.text)
+    return CallEnd(outcome="info", usable=False, error=describe(error))
 
 
 COMMON: Final[Options] = {
@@ -256,7 +211,7 @@ class Producing(Client):
         """The incarnation in use, or a new, initialised one; None if that failed (it is
         retried)."""
         if self.incarnation is None:
-            self.incarnation = self._born()
+            self.incarnation = self.born(lambda: self.ending)
             if self.incarnation is None:
                 self.rest(RETRY)
         return self.incarnation
@@ -274,12 +229,14 @@ class Producing(Client):
             largest=shape.value_size,
         )
 
-    def _born(self) -> Incarnation | None:
+    def born(self, given_up: Callable[[], bool]) -> Incarnation | None:
+        """A new incarnation. InitProducerId with the transactional id ends what an earlier one left
+        open, and fences it."""
         incarnation = self.new_incarnation(self.name if self.transactional else "")
         flight = incarnation.invoke("init")
         ended = CallEnd(outcome="ok", usable=True)
         if self.transactional:
-            ended = initialise_producer(incarnation, lambda: self.ending, within=INIT_WITHIN)
+            ended = _ended(_call(incarnation.producer.init_transactions, given_up, INIT_WITHIN))
         if ended.usable:
             incarnation.learn_identity()
         incarnation.returned(flight, ended.outcome, ended.error)
@@ -287,6 +244,32 @@ class Producing(Client):
             return incarnation
         incarnation.drop()
         return None
+
+    def commit(
+        self, incarnation: Incarnation, flight: InvokedOperation, *, within: float
+    ) -> CallEnd:
+        """Commits; after an abortable error it aborts, so that the incarnation can continue."""
+        flight.ended_at = now()
+        producer = incarnation.producer
+        error = _call(producer.commit_transaction, lambda: self.interrupted, within)
+        if error is None:
+            return _ended(None)
+        cause = error.args[0]
+        never_asked = flight.failed > 0 and not cause.retriable()
+        usable = not cause.fatal() and cause.txn_requires_abort()
+        if usable:
+            usable = not _call(producer.abort_transaction, lambda: self.interrupted, within)
+        outcome: OutcomeName = "fail" if never_asked else "info"
+        return CallEnd(outcome=outcome, usable=usable, error=describe(error))
+
+    def abort(
+        self, incarnation: Incarnation, flight: InvokedOperation, *, within: float
+    ) -> CallEnd:
+        """Aborts; from here on the operation's ending is abort, also where a commit was planned."""
+        flight.ended_at = now()
+        flight.ending = "abort"
+        abort = incarnation.producer.abort_transaction
+        return _ended(_call(abort, lambda: self.interrupted, within))
 
     def forget(self) -> None:
         """Drops the incarnation: the next step begins with a new one, under a new process
@@ -405,9 +388,9 @@ class TransactionalClient(Producing):
             if self.interrupted:
                 return CallEnd(outcome="info", usable=False, error="left open")
         if flight.ending == "commit" and not refused:
-            return commit_transaction(incarnation, flight, lambda: self.interrupted, within=within)
+            return self.commit(incarnation, flight, within=within)
         # also where records were not accepted: the planned commit was never sent
-        return abort_transaction(incarnation, flight, lambda: self.interrupted, within=within)
+        return self.abort(incarnation, flight, within=within)
 
     def _hold_open(self, incarnation: Incarnation, flight: InvokedOperation) -> None:
         until = now() + int(self._hold * 1e9)
@@ -431,37 +414,17 @@ class ZombieClient(Producing):
         flight = self.flight = first.invoke("transaction", "commit", self.plan())
         refused = first.send(flight)
         first.settle(flight, within=self.shape.timeout)
+        within = self.shape.timeout
         if refused or not flight.complete or self.interrupted:
-            self.conclude(
-                first,
-                flight,
-                abort_transaction(
-                    first, flight, lambda: self.interrupted, within=self.shape.timeout
-                ),
-            )
+            self.conclude(first, flight, self.abort(first, flight, within=within))
             return
-        second, took_over = self._take_over()
-        self._fenced(first, flight, took_over)
+        second = self.born(lambda: self.interrupted)
+        self._fenced(first, flight, took_over=second is not None)
         if second is not None:
             self._write_one(second)
 
-    def _take_over(self) -> tuple[Incarnation | None, bool]:
-        """A second incarnation under the same id, and whether its initialisation was confirmed."""
-        second = self.new_incarnation(self.name)
-        init = second.invoke("init")
-        ended = initialise_producer(second, lambda: self.interrupted, within=INIT_WITHIN)
-        if ended.usable:
-            second.learn_identity()
-        second.returned(init, ended.outcome, ended.error)
-        if ended.usable:
-            return second, True
-        second.drop()
-        return None, False
-
-    def _fenced(self, first: Incarnation, flight: InvokedOperation, took_over: bool) -> None:
-        ended = commit_transaction(
-            first, flight, lambda: self.interrupted, within=self.shape.timeout
-        )
+    def _fenced(self, first: Incarnation, flight: InvokedOperation, *, took_over: bool) -> None:
+        ended = self.commit(first, flight, within=self.shape.timeout)
         outcome = ended.outcome
         if outcome == "info" and took_over:
             # the takeover aborted this transaction before its commit was requested
@@ -473,12 +436,5 @@ class ZombieClient(Producing):
         if self.ending or not self.begin(second):
             return
         flight = self.flight = second.invoke("transaction", "commit", self.plan())
-        if second.send(flight):
-            ended = abort_transaction(
-                second, flight, lambda: self.interrupted, within=self.shape.timeout
-            )
-        else:
-            ended = commit_transaction(
-                second, flight, lambda: self.interrupted, within=self.shape.timeout
-            )
-        self.conclude(second, flight, ended)
+        end = self.abort if second.send(flight) else self.commit
+        self.conclude(second, flight, end(second, flight, within=self.shape.timeout))

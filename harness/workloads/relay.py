@@ -236,12 +236,8 @@ class RelayClient(Producing):
     ) -> producers.CallEnd:
         within = self.shape.timeout + 5.0
         if flight.ending == "commit" and not refused:
-            return producers.commit_transaction(
-                incarnation, flight, lambda: self.interrupted, within=within
-            )
-        ended = producers.abort_transaction(
-            incarnation, flight, lambda: self.interrupted, within=within
-        )
+            return self.commit(incarnation, flight, within=within)
+        ended = self.abort(incarnation, flight, within=within)
         return replace(ended, error=refused) if refused and not ended.error else ended
 
     def forget(self) -> None:

@@ -27,65 +27,6 @@ from linkflap.harness.workloads.client import Tally
 from linkflap.harness.workloads.incarnation import InvokedOperation, OperationRows
 from linkflap.harness.workloads.library import STATISTICS_MS, describe, identity_in
 
-
-class WrittenOperations(confluent_kafka.Producer):
-    """A producer that writes operations to the history when they are invoked and when they
-    return."""
-
-    cluster: str
-    _operations: OperationRows
-    _identity: tuple[int, int]
-    _transaction: InvokedOperation | None
-    _flying: dict[int, InvokedOperation]
-    _let_go: bool
-    _tally: Tally
-    _lock: threading.RLock
-
-    @property
-    def open_transaction(self) -> bool:
-        flight = self._transaction
-        return flight is not None and flight.acked > 0 and not self._let_go
-
-    def acknowledged_since(self, time: int) -> int:
-        """Records of operations that returned after `time`."""
-        return self._tally.acknowledged_since(time, self.cluster)
-
-    def let_go(self) -> None:
-        """Called at the end of the run. Operations in flight get the outcome info, and nothing more
-        is written."""
-        with self._lock:
-            if self._let_go:
-                return
-            if self._transaction is not None:
-                self._transaction.ending = "open"
-                self._returned(self._transaction, "info", "the run ended")
-            for flight in list(self._flying.values()):
-                self._returned(flight, "info", "the run ended")
-            self._let_go = True
-
-    def _sent(self, flight: InvokedOperation, error: KafkaError | None) -> None:
-        """Called with the delivery report of a record outside of transactions: acknowledged (ok),
-        certainly refused (fail) or unknown (info)."""
-        with self._lock:
-            if error is None:
-                self._returned(flight, "ok")
-            else:
-                self._returned(flight, "fail" if flight.groups[0].all_refused else "info")
-
-    def _failed(self, flight: InvokedOperation) -> OutcomeName:
-        """The outcome of a transaction whose end failed. EndTxn is sent only after every record was
-        delivered, so a commit with a failed delivery was never requested."""
-        return "fail" if flight.ending == "commit" and flight.failed else "info"
-
-    def _returned(self, flight: InvokedOperation, outcome: OutcomeName, error: str = "") -> None:
-        with self._lock:
-            if self._let_go:
-                return
-            self._flying.pop(flight.number, None)
-            if self._operations.returned(flight, outcome, error, self._identity):
-                self._tally.acknowledge(self.cluster, flight.acked)
-
-
 PARTITIONERS: Final = ("consistent_random", "consistent", "random")
 """The partitioners of librdkafka that are implemented here; the first is librdkafka's default."""
 
@@ -112,7 +53,7 @@ Headers = dict[str, Any] | list[tuple[str, Any]] | None
 
 
 @final
-class Producer(WrittenOperations):
+class Producer(confluent_kafka.Producer):
     """A confluent_kafka.Producer with a recorded history."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, **more: Any) -> None:  # noqa: ANN401  (confluent-kafka's own)
@@ -322,3 +263,47 @@ class Producer(WrittenOperations):
         if flight is not None:
             self._transaction = None
             self._returned(flight, "ok" if flight.ending == ending else "info")
+
+    @property
+    def open_transaction(self) -> bool:
+        flight = self._transaction
+        return flight is not None and flight.acked > 0 and not self._let_go
+
+    def acknowledged_since(self, time: int) -> int:
+        """Records of operations that returned after `time`."""
+        return self._tally.acknowledged_since(time, self.cluster)
+
+    def let_go(self) -> None:
+        """Called at the end of the run. Operations in flight get the outcome info, and nothing more
+        is written."""
+        with self._lock:
+            if self._let_go:
+                return
+            if self._transaction is not None:
+                self._transaction.ending = "open"
+                self._returned(self._transaction, "info", "the run ended")
+            for flight in list(self._flying.values()):
+                self._returned(flight, "info", "the run ended")
+            self._let_go = True
+
+    def _sent(self, flight: InvokedOperation, error: KafkaError | None) -> None:
+        """Called with the delivery report of a record outside of transactions: acknowledged (ok),
+        certainly refused (fail) or unknown (info)."""
+        with self._lock:
+            if error is None:
+                self._returned(flight, "ok")
+            else:
+                self._returned(flight, "fail" if flight.groups[0].all_refused else "info")
+
+    def _failed(self, flight: InvokedOperation) -> OutcomeName:
+        """The outcome of a transaction whose end failed. EndTxn is sent only after every record was
+        delivered, so a commit with a failed delivery was never requested."""
+        return "fail" if flight.ending == "commit" and flight.failed else "info"
+
+    def _returned(self, flight: InvokedOperation, outcome: OutcomeName, error: str = "") -> None:
+        with self._lock:
+            if self._let_go:
+                return
+            self._flying.pop(flight.number, None)
+            if self._operations.returned(flight, outcome, error, self._identity):
+                self._tally.acknowledge(self.cluster, flight.acked)

@@ -18,22 +18,22 @@ SKIPPED = 10
 
 
 def _unknown_commit_is_ok() -> None:
-    right = producers.commit_transaction
+    right = producers.Producing.commit
 
     def commit(
+        self: producers.Producing,
         incarnation: Incarnation,
         flight: InvokedOperation,
-        given_up: Callable[[], bool],
         *,
         within: float,
     ) -> CallEnd:
-        ended = right(incarnation, flight, given_up, within=within)
+        ended = right(self, incarnation, flight, within=within)
         if ended.outcome != "info":
             return ended
         struck(ended.error)
         return replace(ended, outcome="ok", error="")
 
-    producers.commit_transaction = commit
+    producers.Producing.commit = commit  # type: ignore[method-assign] # here the bug is planted
 
 
 def _purged_is_acknowledged() -> None:
@@ -74,10 +74,10 @@ def _acknowledge(group: Acks, end: int) -> None:
 
 
 def _reader_skips_after_death() -> None:
-    right = readers.GroupMember._on_assign
+    right = readers.ReaderClient._on_assign
 
     def on_assign(
-        self: readers.GroupMember, consumer: ClientConsumer, partitions: list[TopicPartition]
+        self: readers.ReaderClient, consumer: ClientConsumer, partitions: list[TopicPartition]
     ) -> None:
         right(self, consumer, partitions)
         if self.context.deaths and self.group:
@@ -85,7 +85,7 @@ def _reader_skips_after_death() -> None:
             struck(", ".join(f"{topic}-{number}" for topic, number in self.positions))
             self._assign(consumer)
 
-    readers.GroupMember._on_assign = on_assign  # type: ignore[method-assign] # here the bug is planted
+    readers.ReaderClient._on_assign = on_assign  # type: ignore[method-assign] # here the bug is planted
 
 
 PLANTED: dict[str, Callable[[], None]] = {

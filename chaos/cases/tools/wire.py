@@ -58,8 +58,14 @@ class Leadership:
     in_sync: tuple[int, ...]
 
 
-class BrokerAnswers:
-    """One node, asked one request at a time, on a connection of its own."""
+TRANSACTION: Final = 1
+GROUP: Final = 0
+_GROUP_RESOURCE: Final = 32
+_SECONDS: Final = timedelta(seconds=10)
+
+
+class Wire:
+    """One node, asked by requests of our own, one at a time; a connection of its own."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -118,16 +124,6 @@ class BrokerAnswers:
         if state.error_code != Error.none:
             return f"({state.error_code.name})", 0
         return str(state.transaction_state), sum(len(topic.partitions) for topic in state.topics)
-
-
-TRANSACTION: Final = 1
-GROUP: Final = 0
-_GROUP_RESOURCE: Final = 32
-_SECONDS: Final = timedelta(seconds=10)
-
-
-class Wire(BrokerAnswers):
-    """One node, asked by requests of our own, one at a time; a connection of its own."""
 
     def init_producer_id(
         self, transactional_id: str | None = None, *, timeout: float = 60.0

@@ -10,7 +10,6 @@ no disagreement.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -339,28 +338,3 @@ class Administration:
             what=what,
             state=lambda: str({t: sorted(s) for t, s in states.items()}),
         )
-
-
-class AdministeredMirror(ABC):
-    """The methods of `Administered` (`harness.model.protocols`) for the topics that the mirror
-    copies."""
-
-    _administration: Administration
-
-    @abstractmethod
-    def _topics(self) -> Mapping[str, int]: ...
-
-    def coordinator(self) -> int | None:
-        return self._administration.coordinator()
-
-    def source_addresses(self) -> Sequence[str]:
-        return self._administration.source_addresses()
-
-    def move_source(self, addresses: Sequence[str]) -> None:
-        self._administration.move_source(addresses)
-
-    def play_verbs(self, seed: str, steps: int) -> PlayedVerbs:
-        return self._administration.play_verbs(sorted(self._topics()), seed, steps)
-
-    def resume_all(self) -> Sequence[str]:
-        return self._administration.resume_all(sorted(self._topics()))

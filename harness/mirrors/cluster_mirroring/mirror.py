@@ -45,7 +45,6 @@ from linkflap.harness.mirrors.cluster_mirroring.admin import (
     until_accepted,
 )
 from linkflap.harness.mirrors.cluster_mirroring.administration import (
-    AdministeredMirror,
     Administration,
 )
 from linkflap.harness.mirrors.cluster_mirroring.state_topic import LeftAligning, await_loaded
@@ -58,7 +57,14 @@ from linkflap.harness.model.events import (
     MirrorStopped,
     VerbAnswer,
 )
-from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Recorder, is_running
+from linkflap.harness.model.protocols import (
+    Cluster,
+    Deployment,
+    FailoverKind,
+    PlayedVerbs,
+    Recorder,
+    is_running,
+)
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import (
     CANARY,
@@ -162,7 +168,7 @@ def make(
     return ClusterMirror(spec, link, deployment, recorder)
 
 
-class ClusterMirror(AdministeredMirror):
+class ClusterMirror:
     """A Mirror (`harness.model.protocols`). Its methods may be called from several threads."""
 
     def __init__(
@@ -225,6 +231,22 @@ class ClusterMirror(AdministeredMirror):
         self._describing: Describing | None = None
         self._watching: logs.TruncationWatch | None = None
         deployment.at_close(self.close)
+
+    # The methods of `Administered`, for the topics that the mirror copies.
+    def coordinator(self) -> int | None:
+        return self._administration.coordinator()
+
+    def source_addresses(self) -> Sequence[str]:
+        return self._administration.source_addresses()
+
+    def move_source(self, addresses: Sequence[str]) -> None:
+        self._administration.move_source(addresses)
+
+    def play_verbs(self, seed: str, steps: int) -> PlayedVerbs:
+        return self._administration.play_verbs(sorted(self._topics()), seed, steps)
+
+    def resume_all(self) -> Sequence[str]:
+        return self._administration.resume_all(sorted(self._topics()))
 
     def _write_described(self, asked: int, rows: Sequence[DescribeRow]) -> None:
         self._recorder.write(described(self.link.name, asked, rows))
