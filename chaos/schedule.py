@@ -66,6 +66,17 @@ def check(schedule: Sequence[FaultSpec], topology: Topology) -> None:
             _check_reversed(spec, before[spec.id], topology)
 
 
+def check_scenario(scenario: Scenario) -> None:
+    """As `check`, and raises InputError for a fault of something that the scenario does not
+    have."""
+    check(scenario.schedule, scenario.topology)
+    for spec in scenario.schedule:
+        if lacking := FAULTS[spec.fault].lacks(spec, scenario):
+            raise InputError(
+                f"fault {spec.id!r} ({spec.fault}) cannot be played on {spec.target!r}: {lacking}"
+            )
+
+
 def check_runtime(schedule: Sequence[FaultSpec], runtime: str) -> None:
     """Raises InputError, with the name of the fault, if a runtime cannot play the schedule."""
     for spec in schedule:

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Bite, Direction, World
-from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.scenario import FaultSpec, Option, Scenario
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import until
@@ -27,6 +27,12 @@ class FaultBase:
     @classmethod
     def applies_to(cls, target: str, topology: Topology) -> str | None:
         return cls.reason(target, topology)
+
+    @classmethod
+    def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
+        """What a scenario lacks for this fault, in words; None: nothing."""
+        del spec, scenario
+        return None
 
 
 def settings(spec: FaultSpec, options: Mapping[str, OptionAbout]) -> dict[str, Option]:

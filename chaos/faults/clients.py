@@ -10,9 +10,16 @@ from linkflap.chaos.faults.base import FaultBase, settings, watch
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Bite, DiedProcess, Moment, Program, World
-from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.scenario import (
+    WITH_TRANSACTIONS,
+    FaultSpec,
+    Scenario,
+    WorkloadSpec,
+    clusters_of,
+)
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import patient, until
+from linkflap.harness.workloads import COMMAND
 
 COMES_WITHIN: Final = 30.0
 WORKS_WITHIN: Final = 60.0
@@ -27,6 +34,27 @@ def _clients_there(target: str, topology: Topology) -> str | None:
         if target in known
         else f"{target!r} is not a cluster with clients; this topology has {', '.join(known)}"
     )
+
+
+_MOMENTS: Final = (*WITH_TRANSACTIONS, COMMAND)
+"""Workloads that have the moments of a kill; a program has any."""
+
+
+def _who(spec: FaultSpec, scenario: Scenario) -> list[WorkloadSpec]:
+    """The workloads of the kind that a fault names whose clients may be on its target."""
+    kind = spec.options.get("workload", "any")
+    return [
+        workload
+        for workload in scenario.workloads
+        if spec.target in clusters_of(workload, scenario)
+        and (workload.kind == kind or (kind == "any" and workload.kind != COMMAND))
+    ]
+
+
+def _no_clients(spec: FaultSpec, scenario: Scenario) -> str | None:
+    """None if there are clients of the kind that a fault names; otherwise the reason."""
+    kind = spec.options.get("workload", "any")
+    return None if _who(spec, scenario) else f"no clients of workload {kind} come there"
 
 
 _WORKLOADS: Final = (
@@ -68,6 +96,14 @@ class ClientKill(FaultBase):
         self._death: DiedProcess | None = None
 
     reason = staticmethod(_clients_there)
+
+    @classmethod
+    def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
+        moment = spec.options.get("moment", "any")
+        kinds = {workload.kind for workload in _who(spec, scenario)}
+        if kinds and moment != "any" and kinds.isdisjoint(_MOMENTS):
+            return f"no clients there have transactions, so none has the moment {moment}"
+        return _no_clients(spec, scenario)
 
     def inject(self) -> None:
         self._death = self._world.clients.kill(
@@ -149,6 +185,7 @@ class ClientPause(FaultBase):
         self._before = 0
 
     reason = staticmethod(_clients_there)
+    lacks = staticmethod(_no_clients)
 
     def inject(self) -> None:
         clients = self._world.clients
@@ -217,6 +254,14 @@ class ProgramPause(FaultBase):
         self._programs: Sequence[Program] = ()
 
     reason = staticmethod(_clients_there)
+
+    @classmethod
+    def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
+        there = any(
+            workload.kind == COMMAND and spec.target in clusters_of(workload, scenario)
+            for workload in scenario.workloads
+        )
+        return None if there else "no program of a [[workload]] with a command comes there"
 
     def inject(self) -> None:
         self._programs = [

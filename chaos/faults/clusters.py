@@ -26,13 +26,21 @@ from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputErr
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Bite, Broker, Cluster, Confines, World
-from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.scenario import (
+    READERS,
+    WITH_TRANSACTIONS,
+    FaultSpec,
+    Scenario,
+    clusters_of,
+    group_of,
+)
 from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.kafka import released
 from linkflap.harness.runtimes.kraft.readiness import quorum
 from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.workloads import COMMAND
 
 
 def cluster_reason(target: str, topology: Topology) -> str | None:
@@ -193,6 +201,22 @@ class CoordinatorLoss(ElectedLoss):
     }
     office = "coordinator"
 
+    @classmethod
+    def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
+        """Brokers make the log of their coordinators for the first client that needs one; a
+        mirror's process, of which this knows nothing, may be that."""
+        if any(link.destination == spec.target for link in scenario.topology.links):
+            return None
+        groups = spec.options.get("of") == "groups"
+        kinds = (*READERS, COMMAND) if groups else (*WITH_TRANSACTIONS, COMMAND)
+        if any(
+            workload.kind in kinds and spec.target in clusters_of(workload, scenario)
+            for workload in scenario.workloads
+            if not groups or group_of(workload) or workload.kind == COMMAND
+        ):
+            return None
+        return f"no client there has {'a consumer group' if groups else 'transactions'}"
+
     def holder(self, address: str) -> int | None:
         """The leader of the log's first partition: clusters here have one."""
         topic = _TOPICS[str(self.values["of"])]
@@ -298,11 +322,8 @@ class RollingUpgrade(RollingRestart):
         super().__init__(spec, world)
         self._to = str(settings(spec, self.options)["to"])
         runs = world.deployment.clusters[spec.target].kafka
-        if not older(runs, self._to):
-            raise InputError(
-                f"fault {spec.id!r} upgrades {spec.target} to {self._to}, and it runs {runs}; name "
-                "a newer release"
-            )
+        if reason := _no_upgrade(runs, self._to):
+            raise InputError(f"fault {spec.id!r} ({spec.fault}) on {spec.target}: {reason}")
         self._running: dict[int, str | None] = {}
 
     @classmethod
@@ -316,6 +337,11 @@ class RollingUpgrade(RollingRestart):
             f"{target!r} runs {runs}, and no newer release is known; give it an older one: "
             f"{target}@{released()[-2]}"
         )
+
+    @classmethod
+    def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
+        to = str(settings(spec, cls.options)["to"])
+        return _no_upgrade(scenario.topology.cluster(spec.target).kafka, to)
 
     def before_start(self, parts: BrokerParts) -> None:
         self._world.deployment.replace_release(self._target, parts.broker.id, self._to)
@@ -340,6 +366,11 @@ class RollingUpgrade(RollingRestart):
             *super().heal(),
             *(f"broker {number} runs {release}" for number, release in self._running.items()),
         ]
+
+
+def _no_upgrade(runs: str, to: str) -> str | None:
+    """None if a cluster can be upgraded to this release; otherwise the reason."""
+    return None if older(runs, to) else f"it runs {runs}, and {to} is no newer; name a newer one"
 
 
 def older(one: str, other: str) -> bool:
@@ -415,6 +446,14 @@ class NetworkPartition(ConfinedFault):
         if reason is None and topology.cluster(name).brokers == 1:
             return f"{target!r} has no peer: cluster {name} has one broker, and needs two or more"
         return reason
+
+    @classmethod
+    def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
+        peer, brokers = spec.options.get("peer", 0), scenario.topology.cluster(spec.on.cluster)
+        others = [n for n in range(1, brokers.brokers + 1) if n != spec.on.broker]
+        if peer in (0, *others):
+            return None
+        return f"it has no peer {peer}; give {' or '.join(map(str, others))}, or 0 for all"
 
     def take_down(self, broker: Broker) -> None:
         self._asked = next((peer for peer in self._peers if not self._hidden(peer)), self._asked)

@@ -366,7 +366,7 @@ class PartitionsAdded(FaultBase):
     """
 
     options: ClassVar[Mapping[str, OptionAbout]] = {
-        "add": OptionAbout(default=1, low=1, about="partitions that each topic gets"),
+        "add": OptionAbout(default=1, low=1, high=1000, about="partitions that each topic gets"),
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:

@@ -21,21 +21,51 @@ is meant to hit (`cells_of`). The cells that a run did hit are read from its run
 
 from __future__ import annotations
 
+import fnmatch
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.triggers import condition
-from linkflap.harness.model.clients import LIBRDKAFKA
+from linkflap.harness.model.clients import LIBRARIES, LIBRDKAFKA
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.scenario import FaultSpec, Scenario
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.workloads import KINDS
 
 PLAIN = "plain"
 """The log state of a fault if none of the named states was true."""
 _OF_ALL = {"kafka": 3, "clients": 3}
 """Weights of cells in `novelty` (default: 1). A pair of releases or a client library counts more:
 it applies to a whole run, while every fault adds several cells."""
+
+
+_KINDS = (
+    "strike", "after", "over", "again", "how", "with", "on", "kafka", "clients", "workload",
+    "topic",
+)  # fmt: skip
+_POSITIONS = ("clients", "source", "middle", "destination", *(
+    f"{way}-{hop}" for way in ("link", "back") for hop in range(1, 10)
+))  # fmt: skip
+_FREE = re.compile(r".*(=|->|,|\d\.\d).*")
+"""Parts of cells that are not of a list: options, topologies, releases, libraries."""
+
+
+def check_pattern(pattern: str, also: Iterable[str]) -> None:
+    """Raises InputError for a pattern that no cell, nor a part of one, can match. `also`: the log
+    states and mirrors of a suite."""
+    known = (*_KINDS, *_POSITIONS, *FAULTS, *KINDS, *LIBRARIES, *also)
+    for part in pattern.split("/"):
+        if not _FREE.fullmatch(part) and not fnmatch.filter(known, part):
+            raise InputError(
+                f"--reach {pattern!r}: no run of this suite can reach {part!r}"
+                f"{nearest(part, known)}; name log states, faults or mirrors, or cells of the "
+                "coverage (linkflap docs suites)"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

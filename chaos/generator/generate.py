@@ -82,7 +82,7 @@ def _drawn(seed: int, number: int, candidate: int, bounds: GeneratorBounds) -> S
 def playable(scenario: Scenario) -> bool:
     """Whether a scenario passes all checks that linkflap makes before it starts anything."""
     try:
-        schedule.check(scenario.schedule, scenario.topology)
+        schedule.check_scenario(scenario)
         reversed_ = any(fault.name.reverses for fault in scenario.schedule)
         mirrors.check(scenario.mirror, reversible=reversed_)
         mirrors.check_played(scenario)

@@ -230,11 +230,13 @@ def _is_table(kind: object) -> TypeGuard[type[msgspec.Struct]]:
 
 
 _RESERVED: Final = re.compile(
-    r"(.*\.)?(node\.id|broker\.id|process\.roles|controller\.quorum\..*|listeners|advertised\..*|host\.name|port"
-    r"|inter\.broker\..*|controller\.listener\.names|listener\.security\.protocol\.map|listener\.name\..*"
-    r"|log\.dirs?|metadata\.log\.dir|.*\.dir|.*\.dirs|.*\.class|.*\.classes|.*class\.name|.*class\.names|.*\.class\.path"
-    r"|metric\.reporters|.*\.reporters|.*interceptor.*|config\.providers.*|plugin\.path|ssl\..*|sasl\..*|security\..*"
-    r"|zookeeper\..*|early\.start\.listeners|.*callback\.handler.*|.*\.location|.*\.file|.*\.path)"
+    r"(.*\.)?(node\.id|broker\.id|process\.roles|host\.name|port|listeners|.*listener\.names?"
+    r"|listener\.security\.protocol\.map|listener\.name\..*|early\.start\.listeners|advertised\..*"
+    r"|inter\.broker\..*|controller\.quorum\.(?!.*\.ms$|fetch\.).*|zookeeper\..*"
+    r"|.*\.dirs|.*\.dir(?<!per\.data\.dir)|.*\.location|.*\.file|.*\.path"
+    r"|.*\.class|.*\.classes|.*class\.names?|.*\.assignors|.*\.reporters|.*interceptor.*"
+    r"|.*callback\.handler.*|config\.providers.*|remote\.log\.storage\.system\.enable"
+    r"|ssl\..*|sasl\..*|security\..*|.*\.secret|delegation\.token\..*\.key)"
 )
 """Settings that linkflap sets itself, that load code, that name files, or that bind to addresses
 beyond loopback."""
@@ -411,7 +413,7 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
         runtime=file.runtime,
     )
     if reader.asked is None:
-        reader.placed(("fault",), lambda: schedule.check(made.schedule, topology))
+        reader.placed(("fault",), lambda: schedule.check_scenario(made))
     if made.budgets != Budgets() and not any(spec.name.fails_over for spec in made.schedule):
         reader.fail(
             ("budgets",),

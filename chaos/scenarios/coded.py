@@ -54,7 +54,9 @@ class ScenarioRequest:
 
     def mirrored_by(self, kind: str = "shadow") -> MirrorSpec:
         """The requested mirror, else `kind`, with the user's options."""
-        return MirrorSpec(kind=self.mirror or kind, options=self.mirror_options)
+        return MirrorSpec(
+            kind=kind if self.mirror is None else self.mirror, options=self.mirror_options
+        )
 
     def scenario(
         self,

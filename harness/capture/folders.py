@@ -65,8 +65,10 @@ _READERS: Final = 4
 """Replicas that are read at the same time."""
 RUNTIME: Final = "files"
 _PARTITION: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>\d{1,9})")
-_NODE: Final = re.compile(r"^(?:node|broker)\.id\s*=\s*(\d{1,9})\s*$", re.MULTILINE)
-_CLUSTER: Final = re.compile(r"^cluster\.id\s*=\s*(\S+)\s*$", re.MULTILINE)
+_ENTRY: Final = re.compile(
+    r"\s*((?:node|broker|(cluster))\.id)(?:\s*[=:]\s*|\s+)((?(2)\S+|\d{1,9}))\s*"
+)
+"""A line of meta.properties, as Java reads it."""
 _NUMBER: Final = re.compile(r"(?<![0-9])([0-9]{1,9})$")
 _LARGEST_PROPERTIES: Final = 1 << 20
 _MOST_FOLDERS: Final = 1 << 18
@@ -201,7 +203,7 @@ def _properties(root: Path) -> Mapping[str, str]:
     there. Raises InputError for a file that cannot be read."""
     file = root / "meta.properties"
     try:
-        text = untrusted_files.text(file, most=_LARGEST_PROPERTIES)
+        raw = untrusted_files.content(file, most=_LARGEST_PROPERTIES)
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -209,8 +211,19 @@ def _properties(root: Path) -> Mapping[str, str]:
             f"{file} cannot be read ({error.strerror}), so it is unknown which broker's logs "
             "these are; copy the file again, or remove it"
         ) from error
-    found = {"node": _NODE.search(text), "cluster": _CLUSTER.search(text)}
-    return {name: match[1] for name, match in found.items() if match}
+    # Without the zero bytes UTF-16 reads as UTF-8; what some editors put first is no UTF-8.
+    text = raw.replace(b"\0", b"").decode("utf-8-sig", errors="replace").lstrip("\ufffd")
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if (entry := _ENTRY.fullmatch(line)) is None:
+            continue
+        name, value = entry[2] or "node", entry[3]
+        if found.setdefault(name, value) != value:
+            raise InputError(
+                f"{file} has {entry[1]} twice, as {found[name]} and as {value}, so it is "
+                "unknown whose logs these are; copy the file again, or correct it"
+            )
+    return found
 
 
 def _called(path: Path, root: Path) -> int | None:

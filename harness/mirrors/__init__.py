@@ -6,7 +6,6 @@ option that its mirror does not have.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
@@ -108,14 +107,12 @@ BY_COMMAND: Final = "command"
 """The kind of the users' own mirrors, whose guarantees are in their manifests."""
 
 
-_MIRROR_MAKER: Final = re.compile(r"mirror.?maker.*", re.IGNORECASE)
-
-
 def check_kind(name: str) -> None:
     """Raises InputError for an unknown kind."""
     if name not in MIRRORS:
-        near = nearest("mm2" if _MIRROR_MAKER.fullmatch(name) else name, MIRRORS)
-        raise InputError(f"there is no mirror {name!r}{near}; known: {', '.join(MIRRORS)}")
+        raise InputError(
+            f"there is no mirror {name!r}{nearest(name, MIRRORS)}; known: {', '.join(MIRRORS)}"
+        )
 
 
 def resolve(spec: MirrorSpec) -> MirrorSpec:

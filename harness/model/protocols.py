@@ -16,7 +16,7 @@ from typing import Literal, Protocol, Self, runtime_checkable
 
 from linkflap.harness.model.events import InFlight, Kind, LostRange
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario
 from linkflap.harness.model.topology import LinkSpec, Topology
 
 
@@ -726,3 +726,5 @@ class FaultFactory(Protocol):
 
     def __call__(self, spec: FaultSpec, world: World) -> Fault: ...
     def applies_to(self, target: str, topology: Topology) -> str | None: ...
+    def lacks(self, spec: FaultSpec, scenario: Scenario) -> str | None:
+        """What a scenario lacks for this fault, in words; None: nothing."""

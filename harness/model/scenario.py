@@ -217,6 +217,7 @@ class Scenario:
 
 PRODUCERS: Final = ("transactional", "idempotent", "zombie")
 READERS: Final = ("readers", "share-group", "relay")
+WITH_TRANSACTIONS: Final = ("transactional", "zombie", "relay")
 
 
 def _written(home: str, workloads: Sequence[WorkloadSpec]) -> bool:
@@ -269,23 +270,23 @@ def unread(scenario: Scenario) -> dict[str, str]:
     return found
 
 
-def _read(home: str, scenario: Scenario) -> set[str]:
-    """The clusters on which some workload reads a home's records: where its clients begin, and
-    where they follow at a failover."""
-    found: set[str] = set()
-    for workload in scenario.workloads:
-        if workload.home != home or workload.kind not in ("readers", "relay"):
-            continue
-        options = workload.options
-        at = str(options.get("cluster", home))
-        found.add(at)
-        for fault in scenario.schedule:
-            link = fault.on.link
-            follows = options.get("follow", not options.get("assign", False))
-            if follows and fault.name.fails_over and link is not None and link.source == at:
-                at = link.destination
-                found.add(at)
+def clusters_of(workload: WorkloadSpec, scenario: Scenario) -> set[str]:
+    """The clusters on which a workload's clients are: where they begin, and where they follow at a
+    failover."""
+    options = workload.options
+    found = {str(options.get("cluster", workload.home))}
+    if not options.get("follow", not options.get("assign", False)):
+        return found
+    over = [fault.on.link for fault in scenario.schedule if fault.name.fails_over]
+    for _ in over:
+        found |= {link.destination for link in over if link and link.source in found}
     return found
+
+
+def _read(home: str, scenario: Scenario) -> set[str]:
+    """The clusters on which some workload reads a home's records."""
+    every = [w for w in scenario.workloads if w.home == home and w.kind in ("readers", "relay")]
+    return {cluster for workload in every for cluster in clusters_of(workload, scenario)}
 
 
 def add_readers(cluster: str, home: str) -> str:

@@ -7,13 +7,22 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+_MIRROR_MAKER: Final = re.compile(r"mirror.?maker.*", re.IGNORECASE)
+
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """` (did you mean 'link-flap'?)` where a known name is near enough, else empty: a part of the
     sentence of a refusal."""
     by_lower = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    asked = "mm2" if _MIRROR_MAKER.fullmatch(name) else name.lower()
+    near = difflib.get_close_matches(asked, by_lower, n=1)
     return f" (did you mean {by_lower[near[0]]!r}?)" if near else ""
+
+
+def counted(number: float, thing: str) -> str:
+    """`1 run`, `2 runs`: a number, rounded, and its noun."""
+    whole = round(number)
+    return f"{whole:,} {thing}{'s' * (whole != 1)}"
 
 
 _CONTROL: Final = re.compile(

@@ -131,10 +131,15 @@ def check(spec: WorkloadSpec) -> None:
             f"workload command cannot have library={spec.library!r}; a program takes no turns: "
             "name one"
         )
-    if program(spec.command[0], Path(spec.folder or ".").absolute()) is None:
+    _check_program(spec.command[0], Path(spec.folder or ".").absolute())
+
+
+def _check_program(name: str, folder: Path) -> None:
+    if not folder.is_dir():
+        raise InputError(f"workload command: there is no folder {folder}; correct folder")
+    if program(name, folder) is None:
         raise InputError(
-            f"workload command: there is no program {spec.command[0]!r} to run; give its path, or "
-            "install it"
+            f"workload command: there is no program {name!r} to run; give its path, or install it"
         )
 
 

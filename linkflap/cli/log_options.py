@@ -17,6 +17,7 @@ from linkflap.harness.guarantees.copied import PRESETS
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.scenario import Option
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.topologies.legal import check_name
 
@@ -53,6 +54,16 @@ def mirror_options(texts: Sequence[str]) -> dict[str, Option]:
     return given
 
 
+class Choice(click.Choice[str]):
+    """A choice that names the value nearest to a wrong one."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self.choices:
+            known = ", ".join(self.choices)
+            self.fail(f"{value!r} is not one of {known}{nearest(value, self.choices)}", param, ctx)
+        return value
+
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -86,7 +97,7 @@ _OPTIONS: Final = (
     ),
     click.option("--topics", default=".*", metavar="REGEX", help="Judge only these topics."),
     click.option(
-        "--mirror", "preset", type=click.Choice([*PRESETS, "mm2", "command"]),
+        "--mirror", "preset", type=Choice([*PRESETS, "mm2", "command"]),
         help="The mirror whose guarantee applies, by default exact; the options below change parts "
         "of it.",
     ),
@@ -95,11 +106,11 @@ _OPTIONS: Final = (
         help="An option of --mirror mm2 (delivery, isolation, ...), or the manifest of command.",
     ),
     click.option(
-        "--producer-ids", type=click.Choice(["keep", "negate", "complement", "region"]),
+        "--producer-ids", type=Choice(["keep", "negate", "complement", "region"]),
         help="How the mirror changed producer ids.",
     ),
     click.option(
-        "--leader-epochs", type=click.Choice(["keep", "any"]),
+        "--leader-epochs", type=Choice(["keep", "any"]),
         help="Whether mirrored batches keep the source's leader epochs.",
     ),
 )  # fmt: skip

@@ -275,7 +275,7 @@ def _run_repeatedly(
 def _check_alone(**given: object) -> None:
     """Raises InputError for an option that would change a scenario file, which is complete."""
     for name, value in given.items():
-        if value:
+        if value or value == "":
             raise InputError(
                 f"--{name.replace('_', '-')} changes a built-in scenario only; write the value into"
                 " the scenario file"
@@ -301,7 +301,7 @@ def _command_to_repeat(
     """The command that runs the same scenario again."""
     words = ["linkflap", "run", shlex.quote(name), "--runtime", runtime, "--seed", str(chosen.seed)]
     words += ["--topology", shlex.quote(topology)] if topology else []
-    words += ["--mirror", request.mirror] if request.mirror else []
+    words += ["--mirror", request.mirror] if request.mirror is not None else []
     words += [
         f"--set {shlex.quote(f'{name}={value}')}" for name, value in request.mirror_options.items()
     ]

@@ -210,7 +210,7 @@ def _say_disk(folder: SuiteFolder) -> None:
         )
     click.echo(
         f"suite {plan.name} with seed {plan.seed} in {folder.root}: {plan.jobs} at once for "
-        f"{plan.seconds:g} s; uses at most {needed >> 20} MiB of the {free >> 20} MiB that its "
+        f"{plan.seconds:,.0f} s; uses at most {needed >> 20} MiB of the {free >> 20} MiB that its "
         f"disk has free{also}",
         err=True,
     )

@@ -18,8 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from linkflap.chaos.schedule import Player, check_losses, check_runtime
-from linkflap.chaos.schedule import check as check_schedule
+from linkflap.chaos.schedule import Player, check_losses, check_runtime, check_scenario
 from linkflap.harness import mirrors, runtimes, workloads
 from linkflap.harness.capture import logs, samplers
 from linkflap.harness.capture.logs import Since
@@ -66,7 +65,7 @@ def check(scenario: Scenario, runtime: str) -> None:
             f"topics cannot have {topics.partitions} partitions and {topics.replicas} replicas; "
             "give 1 or more of each"
         )
-    check_schedule(scenario.schedule, scenario.topology)
+    check_scenario(scenario)
     check_all(scenario.workloads)
     mirrors.check(
         scenario.mirror, reversible=any(fault.name.reverses for fault in scenario.schedule)

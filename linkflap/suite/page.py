@@ -14,6 +14,7 @@ from linkflap.chaos.generator import GeneratorBounds
 from linkflap.chaos.generator.coverage import shape
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.clients import LIBRDKAFKA
+from linkflap.harness.model.texts import counted
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import ORDER, Verdict
 from linkflap.harness.rundir import write_whole
@@ -48,9 +49,9 @@ def _of_runs(folder: SuiteFolder) -> Page:
         about=f"seed {plan.seed}, {plan.jobs} at once, linkflap {plan.linkflap}",
         lines=(
             (
-                f"{len(results)} runs: "
+                f"{counted(len(results), 'run')}: "
                 f"{', '.join(f'{n} {verdict}' for verdict, n in sorted(counts.items())) or 'none'};"
-                f" {per_hour(results):.0f} runs an hour."
+                f" {counted(per_hour(results), 'run')} an hour."
             ),
             f"{again} recorded again because the environment had failed.",
             *_baseline(results, given=bool(plan.given)),

@@ -11,8 +11,10 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
+from linkflap.chaos.generator.coverage import check_pattern
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.guarantee import Seconds
+from linkflap.suite.observed import STATES
 
 FORMAT: Final = 1
 Count = Annotated[int, Meta(ge=0, le=1 << 31)]
@@ -86,6 +88,8 @@ class Plan:
                 "or more"
             )
         self.bounds.check()
+        for wanted in self.reach:
+            check_pattern(wanted, (*STATES, *self.bounds.mirrors))
         if not self.given:
             # Raises InputError if no scenario can be drawn: before the baseline, and not after it.
             generate(self.seed, 1, Coverage(), self.bounds, guided=False)

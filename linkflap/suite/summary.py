@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from linkflap.chaos.faults import FAULTS
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.texts import in_markdown, printable
+from linkflap.harness.model.texts import counted, in_markdown, printable
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.suite import rounds
 from linkflap.suite.failures import failures
@@ -59,11 +59,11 @@ def summary(folder: SuiteFolder) -> str:
         f"# linkflap suite {in_markdown(folder.plan.name)}: {came_to(folder)}",
         "",
         (
-            f"{len(results)} runs: "
+            f"{counted(len(results), 'run')}: "
             f"{', '.join(f'{n} {verdict}' for verdict, n in sorted(counts.items()))}; "
-            f"{per_hour(results):.0f} runs an hour, seed {folder.plan.seed}, {folder.plan.jobs} at "
-            f"once; {sum(result.again for result in results)} recorded again because the "
-            "environment had failed."
+            f"{counted(per_hour(results), 'run')} an hour, seed {folder.plan.seed}, "
+            f"{folder.plan.jobs} at once; {sum(result.again for result in results)} recorded again "
+            "because the environment had failed."
         ),
         "",
         *_rates(folder),

@@ -396,7 +396,7 @@ def _judge(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
         ) + (
             "not every leader of its partitions answered"
             if silent
-            else f"it was stopped before {within / 1e9:g} s had passed, or ended by itself"
+            else f"it was stopped before {within / 1e9:.1f} s had passed, or ended by itself"
         )
         yield Combined(found=Unjudged(reason), topic=mine[0].topic, partition=-1)
 

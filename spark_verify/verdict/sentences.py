@@ -170,14 +170,16 @@ def counted(
 
 def allowed_in_words(anomalies: Iterable[Anomaly], checks: Mapping[str, Check]) -> str:
     """What a guarantee allowed, counted; without what no guarantee forbids."""
-    grouped: dict[tuple[str, str], list[Anomaly]] = {}
+    grouped: dict[tuple[str, str, str], list[Anomaly]] = {}
     for anomaly in anomalies:
         declared = kind_of(anomaly.check, anomaly.kind, checks)
         if anomaly.allowed and not (declared is not None and declared.noted):
-            grouped.setdefault((anomaly.check, anomaly.kind), []).append(anomaly)
+            grouped.setdefault((anomaly.check, anomaly.kind, anomaly.cluster), []).append(anomaly)
+    clusters = {cluster for _, _, cluster in grouped}  # the same records may be on several
     words = (
-        counted(check, kind, several, checks) or f"{len(several):,} {kind}"
-        for (check, kind), several in grouped.items()
+        (counted(check, kind, several, checks) or f"{len(several):,} {kind}")
+        + (f" on {cluster}" if len(clusters) > 1 else "")
+        for (check, kind, cluster), several in grouped.items()
     )
     return ", ".join(dict.fromkeys(words))  # two checks may count the same
 

@@ -94,6 +94,15 @@ def fails(work: Path, env: dict[str, str], code: int, says: str, *arguments: str
             "no mirror 'mm3' .did you mean 'mm2'.*; known: cluster-mirroring, command, mm2",
             ["run", "baseline", "--mirror", "mm3"],
         ),
+        ("there is no mirror ''; known:", ["run", "baseline", "--mirror", ""]),
+        (
+            "'mirrormaker2' is not one of .* .did you mean 'mm2'",
+            ["verify", "--logs", "A=.", "--mirror", "mirrormaker2"],
+        ),
+        (
+            "--reach 'rebalancin': no run of this suite can reach .* .did you mean 'rebalancing'",
+            ["suite", "smoke", "--reach", "rebalancin"],
+        ),
         (
             "has no option 'speed'; it has delivery",
             ["run", "baseline", "--mirror", "mm2", "--set", "speed=9"],

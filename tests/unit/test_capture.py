@@ -656,6 +656,23 @@ def test_numbers_of_a_checkpoint_that_no_offset_has_are_left(tmp_path: Path, not
     assert [(b.broker, b.log_start) for b in bounds(folders("A", tmp_path))] == [(7, 0)]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize("line", ["node.id=7", " node.id = 7 ", "broker.id: 7\r", "node.id 7"])
+def test_properties_of_a_broker_are_read_as_java_does(
+    tmp_path: Path, encoding: str, line: str
+) -> None:
+    sound(tmp_path / "orders-0")
+    (tmp_path / "meta.properties").write_text(f"{line}\nversion=1\n", encoding)
+    assert [b.broker for b in bounds(folders("A", tmp_path))] == [7]
+
+
+def test_properties_with_two_brokers_are_refused(tmp_path: Path) -> None:
+    sound(tmp_path / "orders-0")
+    (tmp_path / "meta.properties").write_text("node.id=7\nnode.id=8\n")
+    with pytest.raises(InputError, match=r"has node\.id twice, as 7 and as 8"):
+        folders("A", tmp_path)
+
+
 def test_a_checkpoint_that_is_no_file_is_not_opened(tmp_path: Path) -> None:
     sound(tmp_path / "orders-0")
     os.mkfifo(tmp_path / "log-start-offset-checkpoint")

@@ -296,6 +296,10 @@ def test_what_a_guarantee_allows_is_counted_in_words() -> None:
     ]
     said = allowed_in_words([*twice, *by_another, wrong, always], REGISTRY)
     assert said == "6 records were mirrored twice"
+    elsewhere = [replace(each, cluster="C") for each in twice]
+    assert allowed_in_words([*twice, *elsewhere], REGISTRY) == (
+        "6 records were mirrored twice on B, 6 records were mirrored twice on C"
+    )
 
 
 def test_the_order_of_anomalies_does_not_matter() -> None:

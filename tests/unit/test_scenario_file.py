@@ -238,12 +238,21 @@ def test_the_seed_of_the_file_stands_unless_another_is_chosen(tmp_path: Path) ->
     ["log.dirs", "advertised.listeners", "listener.name.client.ssl.keystore.location",
     "metric.reporters", "process.roles",
      "authorizer.class.name", "remote.log.storage.manager.class.path", "sasl.jaas.config",
-         "node.id", "config.providers"],
+         "node.id", "config.providers", "group.share.assignors", "control.plane.listener.name",
+         "delegation.token.secret.key", "password.encoder.secret", "controller.quorum.voters"],
 )  # fmt: skip
 def test_settings_that_no_scenario_may_change(setting: str, tmp_path: Path) -> None:
     text = GOOD.replace('"auto.create.topics.enable" = true', f'"{setting}" = "x"')
     with pytest.raises(InputError, match="which no scenario may; leave it out"):
         read(made(tmp_path, text), seed=1)
+
+
+@pytest.mark.parametrize(
+    "setting", ["controller.quorum.fetch.timeout.ms", "num.recovery.threads.per.data.dir"]
+)
+def test_settings_that_only_look_like_those(setting: str, tmp_path: Path) -> None:
+    text = GOOD.replace('"auto.create.topics.enable" = true', f'"{setting}" = 1')
+    assert read(made(tmp_path, text), seed=1).topology.cluster("A").config[setting] == "1"
 
 
 def build(folder: Path, *constants: str) -> Path:
@@ -305,6 +314,8 @@ def test_settings_of_a_build_of_ones_own_are_known_by_its_jars(tmp_path: Path) -
             "3000000000",
             "a whole number from 0 to 2147483647",
         ),
+        ("topic", "compression.gzip.level", "-1", "0", "one of -1, 1, 2, 3, 4, 5, 6, 7, 8, 9"),
+        ("broker", "offsets.topic.compression.codec", "4", "5", "a whole number from 0 to 4"),
         ("topic", "retention.ms", "1000", "1_000", "a whole number of -1 or more"),
         ("topic", "min.cleanable.dirty.ratio", "1", "inf", "a number from 0 to 1"),
         (
@@ -336,6 +347,16 @@ def test_a_setting_has_the_values_of_all_releases() -> None:
     assert str(texts[0] | older) == "STRING"
 
 
+def fault(kind: str, target: str, options: str = "") -> str:
+    return f"""
+[[fault]]
+id = "x"
+fault = "{kind}"
+target = "{target}"
+at = 1.0
+options = {{ {options} }}"""
+
+
 @pytest.mark.parametrize(
     ("added", "says"),
     [
@@ -354,11 +375,29 @@ def test_a_setting_has_the_values_of_all_releases() -> None:
             'record = "wire" records what a program writes to the topics that it names; add writes',
         ),
         ("[budgets]\nrto_seconds = 5.0", "a budget is what a failover may cost, and no fault of"),
+        (
+            '[[workload]]\ncommand = ["true"]\nfolder = "gone"\nhome = "A"\nwrites = ["t"]',
+            "workload command: there is no folder ",
+        ),
+        (
+            fault("client-kill", "A", 'workload = "relay"'),
+            "no clients of workload relay come there",
+        ),
+        (fault("client-kill", "B", 'workload = "any"'), "no clients of workload any come there"),
+        (fault("client-pause", "A", 'workload = "zombie"'), "no clients of workload zombie come"),
+        (fault("program-pause", "A"), "no program of a [[workload]] with a command comes there"),
+        (fault("coordinator-loss", "A", 'of = "groups"'), "no client there has a consumer group"),
+        (
+            fault("partitions-added", "A", "add = 1000000000"),
+            "option add of fault 'x' (partitions-added) is 1000000000; give a whole number from 1",
+        ),
+        (fault("rolling-upgrade", "A", 'to = "3.9.2"'), "it runs 4.2.1, and 3.9.2 is no newer"),
+        (fault("partition", "A/1", "peer = 9"), "it has no peer 9; give 2 or 3, or 0 for all"),
     ],
 )
 def test_what_would_fail_later_is_refused_at_once(tmp_path: Path, added: str, says: str) -> None:
-    text = f"{ONE_FLAP}{added}\n"
-    with pytest.raises(InputError, match=rf"line \d+: {re.escape(says)}"):
+    text = ONE_FLAP.replace("A->B", "A@4.2.1:3->B", 1) + f"{added}\n"
+    with pytest.raises(InputError, match=rf"line \d+: (fault 'x'.*: )?{re.escape(says)}"):
         read(made(tmp_path, text), seed=1)
     assert read(made(tmp_path, "\ufeff" + ONE_FLAP), seed=1)  # a BOM is no mistake
 

@@ -115,12 +115,22 @@ class Setting:
         return f"{number} of {self.low:.15g} or more" if math.isfinite(self.low) else number
 
 
+_BEYOND: Final = {
+    "compression.gzip.level": Setting(type="INT", choices=("-1", *map(str, range(1, 10)))),
+    "offsets.topic.compression.codec": Setting(type="INT", low=0, high=4),
+    "share.coordinator.state.topic.compression.codec": Setting(type="INT", low=0, high=4),
+}
+"""Values that Kafka reads in code beside its ConfigDef (GzipCompression, CompressionType.forId)."""
+
+
 @functools.cache
 def settings(of: str) -> Mapping[str, Setting]:
     """The settings of brokers, or of topics, in any release."""
     rows = (line.split(" ", 3) for line in _NAMES.read_text().splitlines())
     return {
-        name: Setting.of(type, *values or [""]) for kind, name, type, *values in rows if kind == of
+        name: _BEYOND.get(name) or Setting.of(type, *values or [""])
+        for kind, name, type, *values in rows
+        if kind == of
     }
 
 

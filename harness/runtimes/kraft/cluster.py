@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _MOST_PARTITIONS: Final = 10_000
 _MADE_WITHIN: Final = 60.0
+IN_SYNC: Final = "min.insync.replicas"
+"""Of topics; a cluster's own value is that of the topics made there."""
 
 
 def check_topic(name: str, partitions: int, replicas: int) -> None:
@@ -94,7 +96,7 @@ def create_topic(
     """
     check_topic(name, partitions, replicas)
     replicas = min(replicas, brokers)
-    settings = {"min.insync.replicas": str(max(1, replicas - 1)), **config}
+    settings = {IN_SYNC: str(max(1, replicas - 1)), **config}
     admin = AdminClient(
         {"bootstrap.servers": bootstrap, "log_level": 0, **security_of(bootstrap).librdkafka()}
     )
@@ -174,6 +176,7 @@ class KraftCluster:
         self._id, self._spawner = fresh_id(), spawner
         self._installation = installation
         self._ports, self._settings = ports, settings or {}
+        self._in_sync = {name: value for name, value in self._settings.items() if name == IN_SYNC}
         self._first_records = secrets.records if secrets is not None else []
         self._archive = jvm_options or tuple(
             with_archive(installation.java, installation.archive_of(BROKER_MAIN))
@@ -356,7 +359,7 @@ class KraftCluster:
             brokers=len(self._brokers),
             partitions=partitions,
             replicas=replicas,
-            config=config or {},
+            config={**self._in_sync, **(config or {})},
         )
 
     def show_certificate(self, path: str, which: Certificate) -> None:
