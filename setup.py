@@ -1,5 +1,5 @@
-"""Puts the images' recipes, which are in docker/ for people to see, into the package, where an
-installed linkflap finds them."""
+"""Puts what is at the top for people to see into the package, where an installed linkflap finds it:
+the images' recipes (docker/) and the pages of the documentation (docs/)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 
-class WithRecipes(build_py):
+class WithBeside(build_py):
     """An editable install finds them where they are."""
 
     def run(self) -> None:
         super().run()
         if not self.editable_mode:
-            target = Path(self.build_lib, "linkflap", "harness", "runtimes", "docker", "recipes")
-            shutil.copytree(Path(__file__).parent / "docker", target, dirs_exist_ok=True)
+            top, package = Path(__file__).parent, Path(self.build_lib, "linkflap")
+            recipes = package / "harness" / "runtimes" / "docker" / "recipes"
+            shutil.copytree(top / "docker", recipes, dirs_exist_ok=True)
+            for page in (top / "docs").rglob("*.md"):
+                target = package / page.relative_to(top)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(page, target)
 
 
-setup(cmdclass={"build_py": WithRecipes})
+setup(cmdclass={"build_py": WithBeside})

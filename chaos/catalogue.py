@@ -29,7 +29,7 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
             name: _first_paragraph(inspect.getmodule(kind.make)) for name, kind in MIRRORS.items()
         },
         "workloads": {name: kind.about for name, kind in KINDS.items()}
-        | {COMMAND: "a program of your own (docs/own-application.md)", **SEVERAL},
+        | {COMMAND: "a program of your own (linkflap docs own-application)", **SEVERAL},
         "clients": dict(LIBRARIES),
         "faults": {name: _first_paragraph(fault) for name, fault in FAULTS.items()},
         "triggers": {

@@ -4,7 +4,7 @@ uses a fixture."""
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "linkflap(scenario='link-flap', topology=None, mirror=None, seed=1, duration=None, "
-        "runtime=None, **options): a linkflap run; options are the mirror's",
+        "runtime=None, judge=True, **options): a linkflap run; options are the mirror's",
     )
 
 
@@ -37,6 +37,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         from linkflap.api import fixtures
 
         fixtures.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Lets fixtures know that the test itself has passed."""
+    report = yield
+    if call.when == "call" and item.config.stash.get(_USED, False):
+        item.stash[_plugin(item.config).PASSED] = report.passed
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from linkflap.api.shared import Pool, Shared
     from linkflap.api.world import World
 
+PASSED: Final = pytest.StashKey[bool]()
+"""Of a test whose own part has passed."""
 verifier.share()  # all workers of `pytest -n`, and several pytest at once, judge through one Spark
 Policy = Literal["fail", "skip", "run-again"]
 _ARGUMENTS: Final = ("scenario", "topology", "mirror", "seed", "duration", "clients", "runtime")
@@ -165,15 +167,25 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deplo
 
 @contextmanager
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    """As `linkflap.deploy`, with the marker's arguments; its `folder` is the test's."""
+    """As `linkflap.deploy`, with the marker's arguments; its `folder` is the test's.
+
+    Raises InputError after a test that passed and judged nothing, unless the marker says
+    `judge=False`.
+    """
     from linkflap.api.deploy import deploy
 
     known = [name for name in signature(deploy).parameters if name != "folder"]
-    wanted = {"topology": "A->B", **_wanted(request, known, with_options=False)}
+    wanted = {"topology": "A->B", **_wanted(request, (*known, "judge"), with_options=False)}
+    judge = wanted.pop("judge", True)
     folder = _folder(request, tmp_path)
     request.node.add_report_section("setup", "linkflap", f"run directory {folder}")
     with deploy(**{**wanted, "runtime": _runtime(wanted), "folder": folder}) as up:
         yield up
+    if judge and not up.judged and request.node.stash.get(PASSED, False):
+        raise InputError(
+            "the test passed and judged nothing; end it with assert linkflap_world.verify().valid, "
+            "or mark it with @pytest.mark.linkflap(judge=False)"
+        )
 
 
 @contextmanager

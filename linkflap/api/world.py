@@ -75,6 +75,8 @@ class World:
         end: Callable[[], None],
     ) -> None:
         self.folder = folder
+        self.judged = False
+        """Whether `verify` gave a verdict."""
         self._end = end
         self._deployment, self._inner, self._faults = deployment, inner, faults
 
@@ -152,7 +154,9 @@ class World:
     def verify(self) -> Judged:
         """Judges the run directory. In the with block, it stops everything first."""
         self._end()
-        return runs.verify(self.folder)
+        judged = runs.verify(self.folder)
+        self.judged = True
+        return judged
 
     def _transactional(self) -> bool:
         clients = self._inner.clients

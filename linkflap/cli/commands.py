@@ -1,5 +1,5 @@
-"""The command line: `linkflap run | suite | verify | case | explain | forensics | list | doctor |
-clean`.
+"""The command line: `linkflap run | suite | verify | case | explain | forensics | list | docs |
+doctor | clean`.
 
 Exit codes are those of `harness.model.errors`. With --json, stdout carries one document and nothing
 else. Everything slow is imported inside the command that needs it, so that --help and Ctrl-C answer
@@ -20,6 +20,7 @@ import click
 
 from linkflap.cli import output
 from linkflap.cli.case import case
+from linkflap.cli.docs import docs
 from linkflap.cli.images import images
 from linkflap.cli.listing import list_
 from linkflap.cli.logs import explain, forensics
@@ -58,6 +59,7 @@ linkflap.add_command(forensics)
 linkflap.add_command(images)
 linkflap.add_command(explain)
 linkflap.add_command(list_)
+linkflap.add_command(docs)
 
 
 @linkflap.command()

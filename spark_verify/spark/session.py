@@ -305,7 +305,7 @@ def _executors_need(printed: str) -> str:
             "the cluster ended the application, for its executors failed again and again: their "
             "logs on the workers say why"
         )
-    return "see --master in docs/scale.md"
+    return "see --master in linkflap docs scale"
 
 
 def _start(

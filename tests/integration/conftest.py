@@ -37,13 +37,15 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(
             HERE / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
         )
-    shutil.copytree(HERE / "docker", source / "docker")
-    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
-        shutil.copy(HERE / name, source)
+    for name in ("docker", "docs"):
+        shutil.copytree(HERE / name, source / name)
+    for path in HERE.glob("*.*"):
+        shutil.copy(path, source)
+    shutil.copy(HERE / "LICENSE", source)
+    # the wheel is made from the sdist, as a release's is
+    build = [sys.executable, "-m", "build", "--outdir", str(root), str(source)]
+    subprocess.run(build, check=True, timeout=600, stdout=subprocess.DEVNULL)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run(
-        [*pip, "wheel", "--no-deps", "--wheel-dir", str(root), str(source)], check=True, timeout=600
-    )
     shutil.rmtree(source)
     (wheel,) = root.glob("linkflap-*.whl")
     subprocess.run(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,32 @@ def test_what_a_user_writes_passes_mypy_strict_with_the_wheel(
         )
         assert done.returncode == status, done.stdout + done.stderr
         assert ("incompatible type" in done.stdout.lower()) == bool(status), done.stdout
+
+
+def test_an_installed_linkflap_has_its_version_its_docs_and_its_scenarios(
+    elsewhere: Path, tmp_path: Path
+) -> None:
+    version = tomllib.loads((EXAMPLES.parents[1] / "pyproject.toml").read_text())["project"]
+    changes = (EXAMPLES.parents[1] / "CHANGELOG.md").read_text()
+    assert f"\n## {version['version']}" in changes
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    for words, says in (
+        (["--version"], f"version {version['version']}"),
+        (["docs"], "checks  "),
+        (["docs", "docs/own-mirror.md#the-manifest"], "# "),
+        (["docs", "examples/connect/README"], "# "),
+        (["run", "link-flap", "--dry-run"], "failover-forced on A->B"),
+    ):
+        done = subprocess.run(
+            [str(elsewhere / "python" / "bin" / "python"), "-m", "linkflap", *words],
+            cwd=tmp_path,
+            env=kept,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        assert says in done.stdout, done.stdout
 
 
 @pytest.mark.nightly

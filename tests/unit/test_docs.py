@@ -16,6 +16,8 @@ from _pytest.mark.structures import ParameterSet
 
 from linkflap.api import fixtures, runs
 from linkflap.chaos.scenario_file import is_file
+from linkflap.cli.docs import page, pages
+from linkflap.harness.model.errors import InputError
 from linkflap.recording.run import check
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.run_guarantees import NAMES
@@ -28,6 +30,7 @@ from tests.faithful.stories import story
 from tests.foreign_project import BLOCKS
 
 ROOT = Path(__file__).parents[2]
+LINKED = ("harness", "chaos", "topologies", "spark_verify")
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -55,6 +58,18 @@ def _broken(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
     assert _broken(page) == []
+
+
+def test_every_page_that_linkflap_names_opens() -> None:
+    product = [p for name in ("linkflap", *LINKED) for p in (ROOT / name).rglob("*.*")]
+    texts = (p.read_text() for p in product if p.suffix in (".py", ".html") and p.is_file())
+    named = {name for text in texts for name in re.findall(r"linkflap docs ([a-z-]+)", text)}
+    named -= {"lists"}
+    assert len(named) > 4
+    assert named <= pages().keys()
+    assert page("docs/checks.md#lost-write") == (ROOT / "docs" / "checks.md").read_text()
+    with pytest.raises(InputError, match=r"no page 'cheks' \(did you mean 'checks'\?\)"):
+        page("cheks")
 
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:

@@ -3,8 +3,11 @@ project of one file."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -64,6 +67,29 @@ def test_every_wrong_argument_is_one_sentence_said_once(pytester: pytest.Pyteste
         twice = sentence == "the marker linkflap names more than one scenario"
         assert body.count(f"linkflap: {sentence}") == 1 + twice, sentence
     assert not list(pytester.path.glob("**/*.run"))
+
+
+def test_a_test_that_judges_nothing_fails_unless_it_says_so(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def deploy(topology: str, folder: Path, runtime: str) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(judged=False)
+
+    monkeypatch.setattr("linkflap.api.deploy.deploy", deploy)
+    pytester.makepyfile("""
+        import pytest
+
+        def test_nothing(linkflap_world): pass
+        def test_judged(linkflap_world): linkflap_world.judged = True
+        @pytest.mark.linkflap(judge=False)
+        def test_said(linkflap_world): pass
+        def test_failed(linkflap_world): assert False
+        def test_skipped(linkflap_world): pytest.skip()
+    """)
+    done = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    done.assert_outcomes(passed=3, errors=1, failed=1, skipped=1)
+    done.stdout.fnmatch_lines(["*at teardown of test_nothing*", "*passed and judged nothing*"])
 
 
 def run(verdict: Verdict, *, again: Verdict = Verdict.VALID) -> FixtureRun:

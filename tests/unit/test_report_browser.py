@@ -355,7 +355,7 @@ def test_a_check_leads_to_its_anomalies_and_to_what_it_promises(seen: Seen) -> N
         for text in (check.guarantee, check.source, check.unit, *sorted(check.follows))
     )
     assert all(text in shown for kind in check.anomalies for text in (kind.meaning, kind.smallest))
-    assert "docs/checks.md#lost-write" in shown
+    assert "linkflap docs checks, lost-write" in shown
     assert seen.page.locator('tr:has(#check-lost-write) a[href^="#a-"]').count() == 1
     valid = seen.page.locator('td a[href="#check-uncommitted-read"]').first
     valid.click()

@@ -222,7 +222,7 @@ T = TypeVar("T")
 def _lacks(verb: str, error: Exception) -> SetupError:
     return SetupError(
         f"the Java Admin of this build has no verb {verb}, or has it with other arguments"
-        f" ({str(error)[:200]}); use a build whose Admin has it (docs/cluster-mirroring.md)"
+        f" ({str(error)[:200]}); use a build whose Admin has it (linkflap docs cluster-mirroring)"
     )
 
 

@@ -100,7 +100,7 @@ def without_feature(cluster: str, asked: str, build: Kafka | None, *, back: str 
     because = f", to which fault {back!r} reverses the mirror," if back else ""
     return (
         f"cluster {cluster}{because} runs Kafka {version}, which "
-        f"{cluster_mirroring.lacking(build)} (docs/cluster-mirroring.md)"
+        f"{cluster_mirroring.lacking(build)} (linkflap docs cluster-mirroring)"
     )
 
 

@@ -176,8 +176,8 @@ def read(path: Path, *, runnable: bool = True) -> MirrorManifest:
         )
         _fail(
             path,
-            f"{reason[:1].lower()}{reason[1:]}; correct it there (docs/own-mirror.md has every "
-            "key)",
+            f"{reason[:1].lower()}{reason[1:]}; correct it there (linkflap docs own-mirror has "
+            "every key)",
         )
     for reason in _wrong(manifest):
         _fail(path, reason)
@@ -273,7 +273,7 @@ def _wrong(manifest: MirrorManifest) -> Iterator[str]:
 ABOUT: Final[Mapping[str, OptionAbout]] = {
     "manifest": OptionAbout(
         default="",
-        takes="a file (docs/own-mirror.md)",
+        takes="a file (linkflap docs own-mirror)",
         about="its guarantee, and the commands that run it",
     )
 }

@@ -229,7 +229,7 @@ def printed_promotion(printed: str, name: str) -> dict[TopicPartition, int]:
     except msgspec.DecodeError as error:
         raise EnvironmentFailure(
             f"the failover of mirror {name} printed a malformed promotion ({error}); see "
-            "docs/own-mirror.md"
+            "linkflap docs own-mirror"
         ) from None
     return {
         (topic, number): offset
