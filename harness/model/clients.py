@@ -11,6 +11,8 @@ from linkflap.harness.model.texts import nearest
 
 LIBRDKAFKA: Final = "librdkafka"
 JAVA: Final = "java"
+OWN_PRODUCER: Final = "own-producer"
+"""The kind of `linkflap.Producer`, with which a caller writes in its own process."""
 LIBRARIES: Final = {
     LIBRDKAFKA: "librdkafka's producer and consumer, through confluent-kafka (the default)",
     JAVA: (

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from linkflap.harness.model.clients import OWN_PRODUCER
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import WorkloadSpec
@@ -21,7 +22,6 @@ from linkflap.harness.workloads.client import Numbers
 from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.crew import Crew
 
-PRODUCER: Final = "own-producer"
 CONSUMER: Final = "own-consumer"
 
 
@@ -134,7 +134,7 @@ class OwnClients(WorkloadClients):
         """The workloads of the caller's producers for run.json: one for each home of the topics
         that they wrote."""
         homes = sorted({home for client in self._own for home in client.homes})
-        return [WorkloadSpec(kind=PRODUCER, home=home) for home in homes]
+        return [WorkloadSpec(kind=OWN_PRODUCER, home=home) for home in homes]
 
     def open_transactions(self, cluster: str) -> int:
         own = sum(client.open_transaction for client in self._own if client.cluster == cluster)

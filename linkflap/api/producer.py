@@ -18,7 +18,8 @@ from typing import Any, Final, final
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from linkflap.api.own_clients import PRODUCER, at
+from linkflap.api.own_clients import at
+from linkflap.harness.model.clients import OWN_PRODUCER
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.history import Ending, OperationKind, OutcomeName
 from linkflap.harness.model.payload import HEADER, LAYOUT
@@ -76,7 +77,7 @@ class Producer(confluent_kafka.Producer):
         self._tally = Tally()
         self._lock = threading.RLock()
         super().__init__({**given, "stats_cb": self._statistics})
-        name = self._clients.take_in(self, PRODUCER)
+        name = self._clients.take_in(self, OWN_PRODUCER)
         self._operations = OperationRows(
             self._clients.writer.operations(name),
             client=name,

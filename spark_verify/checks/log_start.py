@@ -10,9 +10,15 @@ leave at least retention.bytes (`UnifiedLog.deleteOldSegments`). It deletes enti
 broker keeps a batch below such a log start. Brokers do it each by themselves, so every replica is
 held against the same reasons. The limits are those of the scenario's topics and brokers, else
 Kafka's defaults; a mirror may or may not give its destination the topic's own. Where settings were
-sampled, those count too. How many bytes were
-left is not known where those have been deleted themselves since: then retention by size is not
-refused. Copied logs do not show who deleted what, and are not examined.
+sampled, those count too. How many bytes were left is not known where those have been deleted
+themselves since: then retention by size is not refused. Copied logs do not show who deleted what,
+and are not examined.
+
+The age of a record is that of its timestamp, which its producer chooses unless the topic has
+message.timestamp.type=LogAppendTime: a record of last year goes at once, and one of next year
+stays. What other copies have counts; else, where a broker or one of linkflap's workloads gave the
+record its time, when that was. Users' clients may give any: then records that are left show how old
+theirs may be, and otherwise it is unknown.
 """
 
 from __future__ import annotations
@@ -23,10 +29,19 @@ from typing import Final
 
 import numpy as np
 
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
+from linkflap.harness.model.clients import OWN_PRODUCER
+from linkflap.spark_verify.checks.base import (
+    AnomalyKind,
+    Check,
+    Examined,
+    Finding,
+    Found,
+    Unjudged,
+)
 from linkflap.spark_verify.checks.parts.generations import generations
-from linkflap.spark_verify.facts.eras import history, skew
-from linkflap.spark_verify.facts.view import PartitionView, Replica
+from linkflap.spark_verify.checks.parts.logs import locate
+from linkflap.spark_verify.facts.eras import FOREVER, history, skew
+from linkflap.spark_verify.facts.view import Ints, PartitionView, Replica
 
 COORDINATORS: Final = ("__consumer_offsets", "__transaction_state")
 """Topics that Kafka compacts, and never deletes the beginning of."""
@@ -34,6 +49,7 @@ _LATER: Final = 1_000_000_000
 """A log may have grown by what a sample shows that is taken this much later."""
 _DAYS: Final = 168 * 3600 * 1000
 """log.retention.hours by default."""
+_BY_BROKERS: Final = "LogAppendTime"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,13 +139,20 @@ def _starts(view: PartitionView) -> Iterator[LogStart]:
 
 def _unexplained(
     view: PartitionView, mine: Sequence[LogStart], starts: Sequence[LogStart]
-) -> Iterator[Found]:
-    """The moves of one cluster's log start that nothing explains; each is said once, whichever
-    replicas show it."""
+) -> Iterator[Found | Unjudged]:
+    """The moves of one cluster's log start that nothing explains, or that perhaps something does;
+    each is said once, whichever replicas show it."""
     known, last = _first(view, mine), 0
     for start in mine:
         if start.offset > known:
-            if not _explained(view, start, known, last, starts):
+            explained = _explained(view, start, known, last, starts)
+            if explained is None:
+                yield Unjudged(
+                    f"{view.tp} on {start.cluster} begins at {start.offset} instead of {known}, "
+                    "and nobody knows the timestamps that users' clients gave to what was there: "
+                    "retention deletes old ones at once"
+                )
+            elif not explained:
                 yield _found(view, start, known)
             known = start.offset
         elif start.leads:
@@ -160,9 +183,9 @@ def _first(view: PartitionView, mine: Sequence[LogStart]) -> int:
 
 def _explained(
     view: PartitionView, start: LogStart, known: int, last: int, starts: Sequence[LogStart]
-) -> bool:
+) -> bool | None:
     """Whether records were deleted, the source's log start was followed, or retention can have
-    done it."""
+    done it; None where nobody knows."""
     if any(
         d.asked <= start.returned and d.offset == start.offset
         for d in view.deletions
@@ -174,10 +197,10 @@ def _explained(
     limits = _limits(view, start.cluster)
     if not limits or _kept_below(view, start):
         return False
-    return any(
-        _too_old(view, start, known, limit.milliseconds) or _too_much(view, start, limit.size)
-        for limit in limits
-    )
+    if any(_too_much(view, start, limit.size) for limit in limits):
+        return True
+    aged = {_too_old(view, start, known, limit.milliseconds) for limit in limits}
+    return True if True in aged else None if None in aged else False
 
 
 def _followed(view: PartitionView, start: LogStart, last: int, starts: Sequence[LogStart]) -> bool:
@@ -215,12 +238,18 @@ def _kept_below(view: PartitionView, start: LogStart) -> bool:
 def _limits(view: PartitionView, cluster: str) -> Sequence[Limits]:
     """What retention may delete of this topic; empty if its policy lets it delete nothing."""
     brokers = view.brokers_config(cluster)
-    topic = view.partition_facts.facts.topic_config
     if view.internal:
         return []
+    return list(
+        dict.fromkeys(limit for way in _ways(view, cluster) for limit in _limit(way, brokers))
+    )
+
+
+def _ways(view: PartitionView, cluster: str) -> Sequence[Mapping[str, str]]:
+    """The settings that this topic may have had on a cluster."""
+    topic = view.partition_facts.facts.topic_config
     sampled = [each.settings for each in view.settings if each.cluster == cluster]
-    ways = [topic, *sampled] if cluster == view.home else [topic, {}, *sampled]
-    return list(dict.fromkeys(limit for way in ways for limit in _limit(way, brokers)))
+    return [topic, *sampled] if cluster == view.home else [topic, {}, *sampled]
 
 
 def _limit(topic: Mapping[str, str], brokers: Mapping[str, str]) -> Sequence[Limits]:
@@ -250,34 +279,81 @@ def _number(settings: Mapping[str, str], name: str) -> int | None:
         return None
 
 
-def _too_old(view: PartitionView, start: LogStart, known: int, milliseconds: int) -> bool:
-    """Whether the newest record that is gone can have been as old as that."""
+def _too_old(view: PartitionView, start: LogStart, known: int, milliseconds: int) -> bool | None:
+    """Whether every record that is gone can have been as old as that; None where nobody knows."""
     if milliseconds < 0:
         return False
-    now = start.returned // 1_000_000 + skew(view.windows, start.cluster)
-    newest = _newest(view, start, known)
-    return newest is None or newest + milliseconds <= now
-
-
-def _newest(view: PartitionView, start: LogStart, known: int) -> int | None:
-    """The latest time, in milliseconds, of a record in what is gone, that is known from its
-    acknowledgement or from another copy; else when clusters were first seen, or None where programs
-    choose the times."""
-    times = []
-    for replica in (*view.replicas, *view.earlier):
-        if replica.cluster == start.cluster or view.guarantee.offsets_kept:
-            at = replica.records.offset
-            times += replica.records.timestamp[(at >= known) & (at < start.offset)].tolist()
-    for send in view.sends if not view.internal else ():
-        inside = (send.offsets >= known) & (send.offsets < start.offset)
-        if send.cluster == start.cluster and inside.any():
-            times.append(send.invoked // 1_000_000)
+    off = skew(view.windows, start.cluster)
+    oldest_kept = start.returned // 1_000_000 + off - milliseconds
+    of_brokers = _types(view, start.cluster) == {_BY_BROKERS}
+    times = _timestamps(view, start, known)
+    if of_brokers or not _given_by_users(view):
+        times += [time - (off if of_brokers else 0) for time in _sent(view, start, known)]
     if times:
-        return int(max(times))
-    if view.topic in view.partition_facts.facts.programs:
-        return None
+        return max(times) <= oldest_kept
     seen = [int(marks.time[0]) for marks in view.watermarks.values() if len(marks.time)]
-    return min(seen) // 1_000_000 if seen else None
+    if not seen or min(seen) // 1_000_000 <= oldest_kept:
+        return True
+    if of_brokers or not _given_by_users(view):
+        return False
+    left = [r.records.timestamp for r in view.replicas if len(r.records)]
+    return True if any((each <= oldest_kept).any() for each in left) else None
+
+
+def _types(view: PartitionView, cluster: str) -> set[str | None]:
+    """Which types of timestamps this topic may have had on a cluster."""
+    default = view.brokers_config(cluster).get("log.message.timestamp.type")
+    return {way.get("message.timestamp.type", default) for way in _ways(view, cluster)}
+
+
+def _given_by_users(view: PartitionView) -> bool:
+    """Whether users' clients wrote here, which may give records any time."""
+    return view.topic in view.partition_facts.facts.programs or any(
+        client.startswith(OWN_PRODUCER) for client in {send.client for send in view.sends}
+    )
+
+
+def _timestamps(view: PartitionView, start: LogStart, known: int) -> list[int]:
+    """Of what is gone, the timestamps that other copies have, in milliseconds: by offset in the
+    same log, and in what a mirror that keeps offsets copied; of what was acknowledged, by record.
+    """
+    cluster = start.cluster
+    truncated = [t.offset for t in view.truncations if t.cluster == cluster]
+    below = {cluster: min(truncated, default=FOREVER)}
+    if view.guarantee.offsets_kept:
+        for copied in history(view.partition_facts).mirrored_ranges:
+            if cluster in (ends := {copied.source, copied.destination}):
+                (other,) = ends - {cluster}
+                below[other] = max(copied.end, below.get(other, 0))
+    gone = _acknowledged(view, start, known)
+    found: list[int] = []
+    for replica in (*view.replicas, *view.earlier):
+        r, end = replica.records, min(start.offset, below.get(replica.cluster, 0))
+        there = (r.offset >= known) & (r.offset < end)
+        if replica.cluster != cluster and _BY_BROKERS not in _types(view, replica.cluster):
+            there |= locate(gone, r.uid) >= 0
+        found += r.timestamp[there & (r.timestamp >= 0)].tolist()
+    return found
+
+
+def _acknowledged(view: PartitionView, start: LogStart, known: int) -> Ints:
+    """The payload ids of what was acknowledged where it is gone."""
+    found = [
+        send.first_uid + np.flatnonzero((send.offsets >= known) & (send.offsets < start.offset))
+        for send in view.sends
+        if send.cluster == start.cluster
+    ]
+    return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+
+
+def _sent(view: PartitionView, start: LogStart, known: int) -> list[int]:
+    """When clients began to send what is gone, in milliseconds."""
+    return [
+        send.invoked // 1_000_000
+        for send in view.sends
+        if send.cluster == start.cluster
+        and ((send.offsets >= known) & (send.offsets < start.offset)).any()
+    ]
 
 
 def _too_much(view: PartitionView, start: LogStart, size: int) -> bool:
@@ -342,7 +418,8 @@ CHECK = Check(
         AnomalyKind(
             name="lost-beginning",
             meaning="""A log start offset moved, and nobody had deleted the records below, nor could
-                retention. The offset is where the log had begun.""",
+                retention, by their timestamps or their size. Where users' clients chose timestamps
+                that nobody knows, it is unknown. The offset is where the log had begun.""",
             sentence="""{tp} on broker {broker} of {cluster} begins at {log_start} instead of
                 {before}: nobody had deleted what was there, and retention could not""",
             counted="beginning of a log is lost|beginnings of logs are lost",

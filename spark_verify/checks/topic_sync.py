@@ -55,7 +55,7 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
     for each in last.values():
         yield Examined(cluster=LinkSpec.parse(each.link).destination, origin="mirrored", count=1)
         yield from _differences(each)
-    if view.guarantee.restores_settings and view.settings:
+    if view.guarantee.restores_settings and view.settings and not view.partition:
         for promotion in view.promotions:
             yield from _restored(view, promotion)
 

@@ -290,8 +290,8 @@ class PartitionFacts:
     `compacted` is, per cluster, the offset below which one of its brokers has compacted the log
     (cleanup.policy=compact): there a record that is missing is no loss. `unclear` is, per cluster
     of copied logs, the offset from which on its log may be its own or a mirror's: no mark is left.
-    `settings` are samples of its topic's, for the topic's first partition; `unknown_settings` are
-    those that the destination's release does not have.
+    `settings` are samples of its topic's; `unknown_settings` are those that the destination's
+    release does not have.
     """
 
     facts: RunFacts

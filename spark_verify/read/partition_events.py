@@ -164,8 +164,8 @@ def comparisons(events: Sequence[Event]) -> Mapping[Key, Sequence[Comparison]]:
 
 
 def settings(events: Sequence[Event]) -> Mapping[Key, Sequence[TopicSettings]]:
-    """For the first partition of each topic, in time order. Rows of older runs do not say whether
-    the cluster went on to answer: there a sample counts until the next."""
+    """By topic (as its first partition), in time order. Rows of older runs do not say whether the
+    cluster went on to answer: there a sample counts until the next."""
     found: list[tuple[Key, TopicSettings]] = []
     later: dict[tuple[str, str], int] = {}
     for e in reversed(list(of_kind(events, happened.SettingsSampled))):
@@ -273,14 +273,15 @@ def partition_facts(
 ) -> Mapping[Key, PartitionFacts]:
     """The facts about each partition that was captured or that an event names."""
     rows = {name: of_events(events) for name, of_events in _OF_EVENTS.items()}
-    owner_unclear, unknown = unclear(events), unknown_settings(events)
+    owner_unclear, unknown, set_on = unclear(events), unknown_settings(events), settings(events)
     compacted = compacted_below(bounds, topics)
-    keys = {(b.topic, b.partition) for b in bounds}.union(owner_unclear, *rows.values())
+    keys = {(b.topic, b.partition) for b in bounds}.union(owner_unclear, set_on, *rows.values())
     return {
         key: PartitionFacts(
             facts=facts,
             topic=key[0],
             partition=key[1],
+            settings=tuple(set_on.get((key[0], 0), ())),
             unknown_settings=frozenset(unknown.get(key, ())),
             compacted=compacted.get(key, {}),
             unclear=dict(owner_unclear.get(key, ())),
@@ -298,7 +299,6 @@ _OF_EVENTS: Final[Mapping[str, Callable[[Sequence[Event]], Mapping[Key, Sequence
     "disagreements": disagreements,
     "comparisons": comparisons,
     "replica_samples": replica_samples,
-    "settings": settings,
     "deletions": deletions,
 }
 """The facts about partitions, by their names in `PartitionFacts`."""

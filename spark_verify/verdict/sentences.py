@@ -18,6 +18,8 @@ from linkflap.spark_verify.verdict.causes import CauseGroup, Kind
 
 MOST_CONSEQUENCES: Final = 3
 _MANY: Final = frozenset({"transactions", "samples", "promotions"})
+_OF_RECORDS: Final = ("partition", "beginning")
+"""What holds records is counted, and not those."""
 _WORDS: Final = frozenset(
     {"the", "on", "two", "no", "producer", "outputs", "broker", "brokers", "observers"}
 )
@@ -152,7 +154,7 @@ def counted(
     declared = kind_of(check, kind, checks)
     if declared is None or not declared.counted:
         return ""
-    unit = checks[check].unit
+    unit, (one, _, many) = checks[check].unit, declared.counted.partition("|")
     if unit == "batches":  # one that several sources are compared with is one
         number = len(
             {
@@ -161,10 +163,8 @@ def counted(
             }
         )
     else:
-        number = (
-            len(anomalies) if unit in _MANY else sum(_records(anomaly) for anomaly in anomalies)
-        )
-    one, _, many = declared.counted.partition("|")
+        each = unit in _MANY or one.startswith(_OF_RECORDS)
+        number = len(anomalies) if each else sum(_records(anomaly) for anomaly in anomalies)
     return f"{number:,} {one if number == 1 else many}"
 
 

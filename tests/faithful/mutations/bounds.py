@@ -11,6 +11,8 @@ from linkflap.harness.model.history import EventRow, Watermark
 from tests.faithful.clusters import states
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import MM2_PAIR, PAIR, change_mark, data, marks, mutation
+from tests.faithful.mutations.relays import COPIES, COPYING
+from tests.faithful.spec import OUTPUTS, TOPIC
 
 MISMATCH = "last-stable-offset/lso-mismatch"
 
@@ -105,13 +107,13 @@ def log_start_above_the_stable(made: Made, rng: Random) -> None:
     change_mark(made, mark, log_start=mark.last_stable + 1)
 
 
-def _begins_later(made: Made, cluster: str, batches: int) -> None:
+def _begins_later(made: Made, cluster: str, batches: int, *, topic: str = TOPIC) -> None:
     """A cluster's log lacks its first batches: its files, their bounds, and the last samples."""
-    start = made.log(cluster)[batches].offset
-    for key in made.log_keys(cluster, 0):
+    start = made.log(cluster, topic=topic)[batches].offset
+    for key in made.log_keys(cluster, 0, topic=topic):
         made.rewrite(key, lambda log: [e for e in log if e.offset >= start])
         made.logs[key].bounds = replace(made.logs[key].bounds, log_start=start)
-    for mark in marks(made, cluster)[-2:]:
+    for mark in [m for m in marks(made, cluster) if m.topic == topic][-2:]:
         change_mark(made, mark, log_start=start)
 
 
@@ -151,6 +153,22 @@ def beginning_past_the_time_kept(made: Made, rng: Random) -> None:
     topics = replace(made.scenario.topics, config={"retention.ms": "1"})
     made.scenario = replace(made.scenario, topics=topics)
     _begins_later(made, "A", 2)
+
+
+@mutation(COPYING, must="log-start/lost-beginning", unknown="program-copies")
+def beginning_lost_of_what_a_program_wrote(made: Made, rng: Random) -> None:
+    """The first batches of a program's outputs are gone on A. Its mirror has them, with times that
+    retention would keep for a week."""
+    _begins_later(made, "A", 2, topic=OUTPUTS)
+
+
+@mutation(
+    {**MM2_PAIR, **COPIES, "steps": 120}, unknown="log-start program-copies", verdict="unknown"
+)
+def beginning_of_unknown_age(made: Made, rng: Random) -> None:
+    """The first batches of a program's outputs are gone on A. Nobody knows which copies on B are
+    theirs, and so whether retention deleted them."""
+    _begins_later(made, "A", 2, topic=OUTPUTS)
 
 
 def _replica(made: Made, *ends: int) -> None:

@@ -8,8 +8,15 @@ from typing import Unpack
 
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import Deletion, ReplicaSample, Window
+from linkflap.harness.model.events import RecordsDeleted, SettingsSampled
+from linkflap.harness.model.scenario import TopicSpec
+from linkflap.spark_verify.facts.partition_facts import (
+    Deletion,
+    ReplicaSample,
+    Window,
+)
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
+from linkflap.spark_verify.read.partition_events import partition_facts
 from linkflap.topologies import parse
 from tests.unit.checks.histories import (
     ENDED,
@@ -24,7 +31,7 @@ from tests.unit.checks.histories import (
     send,
     view,
 )
-from tests.unit.checks.verdicts import Rejected, anomalies
+from tests.unit.checks.verdicts import Rejected, anomalies, unjudged
 
 NAME = "log-start"
 ALL = Log("A").data(1, written=SECOND).data(2, written=2 * SECOND).data(3, written=3 * SECOND)
@@ -183,6 +190,85 @@ def test_the_times_of_acknowledgements_count_where_no_copy_is_left() -> None:
     assert found(LATE, config=short) == []
     newer = [replace(send(1, 2, acked=0), invoked=ENDED - SECOND)]
     assert found(LATE, config=short, sends=newer) == LOST
+
+
+NEARLY = {"retention.ms": "999500"}
+"""The run ended at second 1000: what is younger than half a second of the epoch is kept."""
+
+
+def at_b(written: int) -> Log:
+    return Log("B").data(1, written=written).data(2, written=written).data(3)
+
+
+def of_users(*logs: Log, **rest: Unpack[History]) -> PartitionView:
+    given: History = {"watermarks": {"A": begins(0)}}
+    return but(seen(*logs, config=NEARLY, **(given | rest)), programs=frozenset({"A.t"}))
+
+
+def said(one: PartitionView) -> tuple[object, int]:
+    return anomalies(NAME, one), len(unjudged(NAME, one))
+
+
+ACKED = [send(1, 2, acked=0)]
+OWN = [replace(each, client="own-producer-1") for each in ACKED]
+
+
+def test_nobody_knows_the_times_that_users_clients_give() -> None:
+    assert said(of_users(LATE)) == ([], 1)
+    assert said(of_users(LATE, sends=ACKED)) == ([], 1)
+    assert said(but(of_users(LATE, sends=OWN), programs=frozenset())) == ([], 1)
+    assert said(but(of_users(LATE, sends=ACKED), programs=frozenset())) == (LOST, 0)
+    assert said(of_users(LATE, sends=ACKED, deletions=[deleted(2)])) == ([], 0)
+    assert said(of_users(LATE, sends=ACKED, watermarks={"A": begins(2)})) == ([], 1)
+
+
+@pytest.mark.parametrize("mirror", ["shadow", "mm2"])
+def test_copies_show_the_times_that_users_clients_gave(mirror: str) -> None:
+    """Behind a mirror that moves offsets, of what is known by its acknowledgement."""
+    for written, lost in ((0, []), (SECOND, LOST), (ENDED + 3600 * SECOND, LOST)):
+        one = of_users(LATE, at_b(written), sends=ACKED, mirror_kind=mirror)
+        assert said(one) == (lost, 0)
+    assert said(of_users(LATE, at_b(SECOND), mirror_kind="mm2")) == ([], 1)
+
+
+def test_what_the_other_cluster_wrote_itself_has_times_of_its_own() -> None:
+    own = Log("B").data(7, written=SECOND).data(8, written=SECOND)
+    assert said(of_users(LATE, own, promotions=[promoted(0)])) == ([], 1)
+
+
+def test_records_that_are_left_show_how_old_a_users_may_be() -> None:
+    old = Log("A", start=2).data(3, at=2, written=0)
+    assert said(of_users(old, sends=ACKED)) == ([], 0)
+    assert said(of_users(old, at_b(SECOND), sends=ACKED)) == (LOST, 0)
+
+
+@pytest.mark.parametrize("where", ["topic", "brokers", "another"])
+def test_brokers_give_the_time_of_the_append(where: str) -> None:
+    one = of_users(LATE, sends=[replace(each, invoked=SECOND) for each in ACKED])
+    settings, clusters = dict(NEARLY), one.topology.clusters
+    if where == "topic":
+        settings["message.timestamp.type"] = "LogAppendTime"
+    else:
+        name = "A" if where == "brokers" else "B"
+        on = {"log.message.timestamp.type": "LogAppendTime"}
+        clusters = tuple(replace(c, config=on) if c.name == name else c for c in clusters)
+    one = but(one, topic_config=settings, topology=replace(one.topology, clusters=clusters))
+    assert said(one) == (([], 1) if where == "another" else (LOST, 0))
+    skew = Window(id="s", fault="clock-skew", target="A/1", start=1, end=2)
+    assert anomalies(NAME, but(one, windows=[skew])) == []
+
+
+def test_every_partition_has_its_topics_settings() -> None:
+    facts = seen(LATE, config=WEEK).partition_facts.facts
+    events = [
+        SettingsSampled(cluster="A", asked=1, topics={"A.t": {"retention.ms": "1"}}, time=1),
+        RecordsDeleted(cluster="A", topic="A.t", partition=1, offset=1, time=ENDED),
+    ]
+    known = partition_facts(facts, events, [], TopicSpec())
+    for key in (("A.t", 0), ("A.t", 1)):
+        assert [each.settings for each in known[key].settings] == [{"retention.ms": "1"}]
+        one = seen(LATE, watermarks={"A": begins(0)})
+        assert anomalies(NAME, replace(one, partition_facts=known[key])) == []
 
 
 def test_a_start_that_was_never_seen_lower_is_held_against_what_was_shown() -> None:
