@@ -41,6 +41,7 @@ from linkflap.spark_verify.checks.base import (
 from linkflap.spark_verify.checks.parts.generations import generations
 from linkflap.spark_verify.checks.parts.logs import locate
 from linkflap.spark_verify.facts.eras import FOREVER, history, skew
+from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Ints, PartitionView, Replica
 
 COORDINATORS: Final = ("__consumer_offsets", "__transaction_state")
@@ -283,21 +284,17 @@ def _too_old(view: PartitionView, start: LogStart, known: int, milliseconds: int
     """Whether every record that is gone can have been as old as that; None where nobody knows."""
     if milliseconds < 0:
         return False
-    off = skew(view.windows, start.cluster)
+    off, by_users = skew(view.windows, start.cluster), _given_by_users(view, start.cluster)
     oldest_kept = start.returned // 1_000_000 + off - milliseconds
-    of_brokers = _types(view, start.cluster) == {_BY_BROKERS}
     times = _timestamps(view, start, known)
-    if of_brokers or not _given_by_users(view):
-        times += [time - (off if of_brokers else 0) for time in _sent(view, start, known)]
+    times += [] if by_users else [time - off for time in _sent(view, start, known)]
     if times:
         return max(times) <= oldest_kept
     seen = [int(marks.time[0]) for marks in view.watermarks.values() if len(marks.time)]
-    if not seen or min(seen) // 1_000_000 <= oldest_kept:
+    if min(seen, default=0) // 1_000_000 <= oldest_kept:
         return True
-    if of_brokers or not _given_by_users(view):
-        return False
-    left = [r.records.timestamp for r in view.replicas if len(r.records)]
-    return True if any((each <= oldest_kept).any() for each in left) else None
+    left = [r.records.timestamp for r in view.replicas if by_users]
+    return any((each <= oldest_kept).any() for each in left) or (None if by_users else False)
 
 
 def _types(view: PartitionView, cluster: str) -> set[str | None]:
@@ -306,11 +303,12 @@ def _types(view: PartitionView, cluster: str) -> set[str | None]:
     return {way.get("message.timestamp.type", default) for way in _ways(view, cluster)}
 
 
-def _given_by_users(view: PartitionView) -> bool:
-    """Whether users' clients wrote here, which may give records any time."""
-    return view.topic in view.partition_facts.facts.programs or any(
-        client.startswith(OWN_PRODUCER) for client in {send.client for send in view.sends}
-    )
+def _given_by_users(view: PartitionView, cluster: str) -> bool:
+    """Whether users' clients wrote here, which may give records any time unless brokers do that."""
+    clients = Sends.of(view.sends).words("client")
+    own = any(client.startswith(OWN_PRODUCER) for client in clients)
+    written = own or view.topic in view.partition_facts.facts.programs
+    return written and _types(view, cluster) != {_BY_BROKERS}
 
 
 def _timestamps(view: PartitionView, start: LogStart, known: int) -> list[int]:
