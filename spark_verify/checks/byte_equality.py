@@ -49,6 +49,7 @@ from linkflap.spark_verify.checks.parts.batch_differences import (
 )
 from linkflap.spark_verify.checks.parts.cleaning import (
     KEPT,
+    TIME,
     changed_headers,
     ended_is_there,
     last_of_producer,
@@ -67,7 +68,7 @@ from linkflap.spark_verify.facts.view import (
 )
 
 KEPT_OVER_LINKS: Final = (*(name for name in KEPT if name != "leader_epoch"), "coordinator_epoch")
-_HEADER: Final = frozenset(KEPT_OVER_LINKS)
+_HEADER: Final = frozenset((*KEPT_OVER_LINKS, TIME))
 _SEEN: Final = ("length", "count", *(name for name in KEPT_OVER_LINKS if name != "producer_id"))
 """Fields in which batches may differ, but for the id, which a mirror may map."""
 

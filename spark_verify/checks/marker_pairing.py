@@ -42,9 +42,10 @@ journal, and without a known promotion, the last marker of an id is not judged i
 a new leader epoch.
 
 A batch with a producer id has an epoch, a transactional batch has a producer id, and a marker is
-transactional (KIP-98, message format). Where there is no producer id, epoch and sequence mean
-nothing, and brokers ignore them: franz-go, sarama and aiokafka write sequence 0 there, KafkaJS and
-older releases of sarama epoch 0 as well (`tests/data/logs/clients`).
+transactional and has no sequence (KIP-98, message format). Where there is no producer id, epoch and
+sequence mean nothing, and brokers ignore them: franz-go, sarama and aiokafka write sequence 0
+there, KafkaJS and older releases of sarama epoch 0 as well (`tests/data/logs/clients`). The maximum
+timestamp of a batch is that of its latest record: brokers set it, whatever a client wrote.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ from linkflap.spark_verify.facts.view import (
     ABORT,
     COMMIT,
     DATA,
+    NO_EPOCH,
     OTHER_CONTROL,
     Batches,
     Bools,
@@ -318,15 +320,17 @@ def not_transactional(generation: LogGeneration, log: Log) -> Sequence[Found]:
 
 
 def impossible(log: Log) -> Sequence[Found]:
-    """Transactional batches and markers without an id, batches with an id and without an epoch, and
-    markers of no transaction."""
+    """Transactional batches and markers without an id, batches with an id and without an epoch,
+    markers of no transaction or with a sequence, and batches whose maximum timestamp none of their
+    records has."""
     batches = log.batches
     marker = (batches.control == COMMIT) | (batches.control == ABORT)
     data = batches.control == DATA
     without = batches.producer_id == -1
     wrong = data & without & batches.transactional
     wrong |= (data | marker) & ~without & (batches.producer_epoch < 0)
-    wrong |= marker & (without | ~batches.transactional)
+    wrong |= marker & (without | ~batches.transactional | (batches.base_sequence != -1))
+    wrong |= _another_time(log)
     return [
         Found.at(
             IMPOSSIBLE,
@@ -335,11 +339,23 @@ def impossible(log: Log) -> Sequence[Found]:
             producer_id=batches.producer_id[row],
             producer_epoch=batches.producer_epoch[row],
             base_sequence=batches.base_sequence[row],
+            max_timestamp=batches.max_timestamp[row],
             transactional=bool(batches.transactional[row]),
             control=bool(marker[row]),
         )
         for row in np.flatnonzero(wrong & batches.crc_ok).tolist()
     ]
+
+
+def _another_time(log: Log) -> Bools:
+    """The batches whose maximum timestamp is not that of their latest record, of those whose
+    records were all read: a broker that appends a batch, and one that cleans it, sets it so."""
+    batches, records = log.batches, log.replica.records
+    latest = np.full(len(batches), np.iinfo(np.int64).min)
+    np.maximum.at(latest, records.batch, records.timestamp)
+    read = np.bincount(records.batch, minlength=len(batches))
+    known = (read > 0) & (read == batches.count) & (batches.leader_epoch != NO_EPOCH)
+    return np.asarray(known & (latest != batches.max_timestamp))
 
 
 def coordinators(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Found]:
@@ -566,10 +582,12 @@ CHECK = Check(
         AnomalyKind(
             name=IMPOSSIBLE,
             meaning="""A batch is transactional without a producer id; has an id without an epoch;
-                or is a marker without an id or the transactional bit. Without an id, epoch and
+                is a marker without an id or the transactional bit, or with a sequence; or has a
+                maximum timestamp that is not its latest record's. Without an id, epoch and
                 sequence mean nothing: several clients write 0 there.""",
-            sentence="""{cluster} has a batch at {at} that names its producer only in part: producer
-                id {producer_id}, epoch {producer_epoch}, transactional {transactional}""",
+            sentence="""{cluster} has a batch at {at} with a header that no broker writes: producer
+                id {producer_id}, epoch {producer_epoch}, sequence {base_sequence}, transactional
+                {transactional}, maximum timestamp {max_timestamp}""",
             alone="what brokers and readers do with it nobody can say",
             smallest="A has 1, transactional and without a producer id: at its offset.",
             despite_torn=True,

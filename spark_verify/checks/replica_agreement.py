@@ -37,6 +37,7 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.batch_differences import ABSENT
 from linkflap.spark_verify.checks.parts.cleaning import (
     KEPT,
+    TIME,
     Cleaned,
     Explained,
     MissingRecords,
@@ -155,7 +156,7 @@ def _cleaned(
                 other if absent is model else model, base, np.empty(0, np.int64)
             ),
         )
-    if any(name in found.evidence for name in (*KEPT, "crc_ok")):
+    if any(name in found.evidence for name in (*KEPT, TIME, "crc_ok")):
         return found
     return (
         "compaction"

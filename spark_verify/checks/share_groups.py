@@ -19,14 +19,16 @@ higher than that of the delivery that ended it, or the member had meanwhile got 
 partition that was sent later (it fetches only when it has handed over everything). The last two
 prove nothing around a fault of the cluster: a new leader counts anew, and an answer of a broker
 that lives may be late.
-A record has one owner at a time. So another member is not given it while a first one holds it: till
-its lock expires (share.record.lock.duration.ms of the group, which linkflap sets), the member gives
-it back, or leaves, or is fenced. Two deliveries are held against that where no lock can have
-expired, because the record had been sent later than that before the second one; or where a broker
-confirmed an acknowledgement of the first member after the second delivery, whose delivery count
-shows that it is the later one. A member that leaves acknowledges nothing and is given nothing any
-more. Around a fault of the cluster a broker may have taken the record back, whose member had lost
-its connection. A new leader epoch without a fault counts as one.
+A record has one owner at a time. So nobody is given it, not even its owner again, while a member
+holds it: till its lock expires (share.record.lock.duration.ms of the group, which linkflap sets),
+the member gives it back, or leaves, or is fenced; the client of a member that renews its lock hands
+the record over once more (KIP-1222). Two deliveries are held against that where no lock can have
+expired, because the record had been sent later than that before the second one; of one member also
+where both have one delivery count, which rises with each acquisition; of two members where a broker
+confirmed an acknowledgement of the first one after the second delivery, whose delivery count shows
+that it is the later one. A member that leaves acknowledges nothing and is given nothing any more.
+Around a fault of the cluster a broker may have taken the record back,
+whose member had lost its connection. A new leader epoch without a fault counts as one.
 
 KIP-932 does not promise exact delivery counts: a new leader forgets deliveries that were not
 acknowledged, and a broker takes one back that did not reach its member. So only a count above the
@@ -55,6 +57,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     examined,
     generations,
     log_of,
+    marks_in,
     number_at,
     of_readers,
     replica_of,
@@ -82,6 +85,8 @@ COUNT: Final = "wrong-delivery-count"
 START: Final = "wrong-start-offset"
 ENDS: Final = ("accepted", "rejected")
 CONFIRMED: Final = (*ENDS, "released", "renewed")
+RELEASES: Final = ("release", "released")
+RENEWS: Final = ("renew", "renewed")
 OFTEN: Final = 3
 """A record with this many recorded deliveries may have been archived by its broker."""
 LIMIT: Final = ("group.share.delivery.count.limit", "5")
@@ -221,13 +226,12 @@ def _again(
 
 
 def _holders(view: PartitionView, cluster: str, rows: Sequence[Read], got: Delivered) -> Ints:
-    """Per delivery, an earlier one of the same record to another member, which still held it; -1
-    where there is none."""
+    """Per delivery, an earlier one of the same record to a member that still held it; -1 where
+    there is none."""
     holder = np.full(len(got), -1, np.int64)
-    member = _members(got.reads)[got.read]
     order = np.lexsort((got.returned, got.offset))
     same_record = np.split(order, np.flatnonzero(changes(got.offset[order]))[1:])
-    suspects = {int(got.offset[n[0]]): n for n in same_record if len(np.unique(member[n])) > 1}
+    suspects = {int(got.offset[n[0]]): n for n in same_record if len(n) > 1}
     if not suspects:
         return holder
     sender, invoked = planner(got.uid, view.sends), Sends.of(view.sends).column("invoked")
@@ -237,13 +241,16 @@ def _holders(view: PartitionView, cluster: str, rows: Sequence[Read], got: Deliv
     pairs = (combinations(deliveries.tolist(), 2) for deliveries in suspects.values())
     for first, later in chain.from_iterable(pairs):
         one, other = got.reads[int(got.read[first])], got.reads[int(got.read[later])]
-        if _same(one, other) or not _calm(view, cluster, min(one.time, other.time), other.returned):
+        if one is other or not _calm(view, cluster, min(one.time, other.time), other.returned):
             continue
         mine = _since(theirs[int(got.offset[first])], one)
         lasts = min(expires[first], expires[later]) > other.returned
         alive = seen[one.reader, one.process] >= other.returned
-        held = lasts and alive and not _gave_back(mine, other.returned)
-        if held or _confirmed_later(one, other, mine):
+        same = _same(one, other)
+        lasts |= same and one.position == other.position > 0
+        held = lasts and alive
+        held &= not _asked(mine, (*RELEASES, *RENEWS) if same else RELEASES, other.returned)
+        if held or (not same and _confirmed_later(one, other, mine)):
             holder[later] = first
     return holder
 
@@ -271,9 +278,9 @@ def _since(rows: Sequence[Read], one: Read) -> Sequence[Read]:
     return [row for row in rows if _same(row, one) and row.time >= one.returned]
 
 
-def _gave_back(mine: Sequence[Read], until: int) -> bool:
-    """Whether a member had asked to release a record by then."""
-    return any(row.kind in ("release", "released") and row.time <= until for row in mine)
+def _asked(mine: Sequence[Read], kinds: Collection[str], until: int) -> bool:
+    """Whether a member had asked for one of these by then."""
+    return any(row.kind in kinds and row.time <= until for row in mine)
 
 
 def _confirmed_later(one: Read, other: Read, mine: Sequence[Read]) -> bool:
@@ -289,7 +296,7 @@ def _confirmed_later(one: Read, other: Read, mine: Sequence[Read]) -> bool:
         (r.time for r in mine if r.kind in CONFIRMED and r.time >= other.returned), default=-1
     )
     again = any(r.kind == "acquire" and r.returned <= until for r in mine)
-    return until >= 0 and not again and not _gave_back(mine, until - 1)
+    return until >= 0 and not again and not _asked(mine, RELEASES, until - 1)
 
 
 def _twice(got: Delivered) -> Bools:
@@ -463,7 +470,7 @@ def _miscounted(
     config = view.topology.cluster(generation.cluster).config
     limit = int(config.get(*LIMIT))
     counts = np.array([read.position for read in got.reads], np.int64)[got.read]
-    beyond = (counts == 0) | (counts > limit)
+    beyond = (counts == 0) | (counts < -1) | (counts > limit)
     same = _not_risen(view, generation.cluster, rows, got, counts)
     return found(
         generation.cluster,
@@ -514,14 +521,16 @@ def _starts(
     group: str,
     rows: Sequence[Read],
 ) -> Iterator[Finding]:
-    """Start offsets above the end of the log, and those that went back."""
+    """Start offsets above the end of the log, or above a high watermark that was sampled later; and
+    those that went back."""
     reported = sorted((r for r in rows if r.kind == "settled"), key=attrgetter("returned"))
-    end = FOREVER if log is None or not log.whole else log.replica.end
+    whole = FOREVER if log is None or not log.whole else log.replica.end
     for number, row in enumerate(reported):
+        end = min(whole, _high_watermark(view, generation, row))
         earlier = [r for r in reported[:number] if r.returned < row.time]
         highest = max(earlier, key=attrgetter("position"), default=row)
         why = (
-            f"the log ends at {end}"
+            f"the log ended at {end}"
             if row.position > end
             else f"it had been {highest.position}"
             if row.position < highest.position and _stays(view, row, highest, reported[number:])
@@ -531,6 +540,17 @@ def _starts(
             yield Found.at(
                 START, generation.cluster, row.position, group=group, reader=row.reader, witness=why
             )
+
+
+def _high_watermark(view: PartitionView, generation: LogGeneration, row: Read) -> int:
+    """A high watermark that the partition's leader had not passed when a start offset was answered:
+    that of the next sample, if nothing happened meanwhile; else FOREVER."""
+    marks = marks_in(view, generation)
+    if marks is None:
+        return FOREVER
+    later = np.flatnonzero((marks.time >= row.returned) & (marks.high_watermark >= 0))[:1].tolist()
+    calm = later and _calm(view, row.cluster, row.time, int(marks.returned[later[0]]))
+    return int(marks.high_watermark[later[0]]) if calm else FOREVER
 
 
 def _stays(view: PartitionView, row: Read, highest: Read, later: Sequence[Read]) -> bool:
@@ -632,8 +652,8 @@ CHECK = Check(
             name=AGAIN,
             meaning="""A record was delivered to a share group by a poll that began after the broker
                 had confirmed that it was accepted or rejected, or after the group's start offset
-                had passed it, and the member cannot have fetched it before; or while another member
-                held it; or a second acknowledgement was confirmed; or one poll returned it
+                had passed it, and the member cannot have fetched it before; or while a member held
+                it; or a second acknowledgement was confirmed; or one poll returned it
                 twice.""",
             sentence="""{reader} got {who} of {cluster} at {at} again, or acknowledged them again,
                 although {witness}""",
@@ -688,7 +708,8 @@ CHECK = Check(
         ),
         AnomalyKind(
             name=START,
-            meaning="The start offset of a share group is above the end of the log, or went back.",
+            meaning="""The start offset of a share group is above the end of the log, or above the
+                high watermark of the next sample, or went back.""",
             sentence="""share group {group} on {cluster} has the start offset {offset} in {tp}, but
                 {witness}""",
             counted="""start offset of a share group is wrong|start offsets of share groups are

@@ -72,7 +72,7 @@ from linkflap.spark_verify.read.rows import HEADER_FIELDS, HISTORY, RECORD_FIELD
 _BATCH: Final = RECORD_FIELDS.index("batch")
 
 
-_FLAGS: Final = ("crc_ok", "transactional")
+_FLAGS: Final = ("crc_ok", "transactional", "log_append_time")
 
 
 ReplicaKey = tuple[str, str, int]

@@ -20,7 +20,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.kafka_log import Plain, batch, mirror_pid_reset, ours
+from tests.kafka_log import Plain, batch, changed, mirror_pid_reset, ours
 from tests.kafka_log import record as foreign
 
 ABORT, COMMIT, RESET = 0, 1, 7
@@ -76,8 +76,9 @@ class Entry:
     """One batch: records of one producer, or a control record (`ends`: ABORT, COMMIT, RESET).
 
     `span` is the number of offsets that it takes; it is higher than the number of records if the
-    log was compacted. `crc_flip` makes its CRC wrong. `horizon` is the delete horizon that a
-    cleaner wrote into a marker. `coordinator` is the epoch of the coordinator that wrote a marker.
+    log was compacted. `latest` is another maximum timestamp than the records have. `crc_flip` makes
+    its CRC wrong. `horizon` is the delete horizon that a cleaner wrote into a marker. `coordinator`
+    is the epoch of the coordinator that wrote a marker.
     """
 
     offset: int
@@ -92,6 +93,7 @@ class Entry:
     codec: str = "none"
     appended: int | None = None
     timestamp: int = 0
+    latest: int | None = None
     crc_flip: int = 0
     horizon: int | None = None
     coordinator: int = 0
@@ -127,6 +129,8 @@ class Entry:
                 self.coordinator,
             )
         )
+        if self.latest is not None:
+            out = bytearray(changed(bytes(out), max_timestamp=self.latest))
         struct.pack_into(">q", out, 0, self.offset)
         struct.pack_into(">i", out, 12, self.leader_epoch)
         if self.crc_flip:

@@ -5,8 +5,10 @@ by a cleaner, retention or DeleteRecords.
 A cleaner removes records, and so changes bytes, count and CRC. It also writes a delete horizon into
 batches with tombstones or markers (KIP-534, attributes bit 6), instead of the base timestamp.
 Every broker chooses its own horizon, so that one marker has 78 bytes on one replica and 80 on
-another. The first and last offset of a batch, its leader epoch, its producer and its kind stay. So
-below the cleaner's checkpoint two batches at one offset are the same if those agree.
+another. The first and last offset of a batch, its leader epoch, its producer, its kind and its type
+of timestamps stay. So below the cleaner's checkpoint two batches at one offset are the same if
+those agree, and the maximum timestamp where it is that of every record (LogAppendTime); else it
+becomes that of the records that are left.
 
 Every broker cleans its own log, at its own time, below its first open transaction and never in the
 active segment; it notes in a checkpoint how far it came. But all may remove only the same records:
@@ -52,9 +54,12 @@ KEPT: Final = (
     "base_sequence",
     "control",
     "transactional",
+    "log_append_time",
 )
 """Columns of `spark_verify.facts.view.Batches` that no cleaner changes; the base offset is what
 batches are compared at."""
+TIME: Final = "max_timestamp"
+"""The column that no cleaner changes where it is the time of every record."""
 Explained = Literal["compaction", "nothing", "unknown"]
 
 
@@ -178,12 +183,14 @@ def changed_headers(
         min(ours.count[row], theirs.count[partner]) == 0
         and DATA not in (ours.control[row], theirs.control[partner])
     )  # fmt: skip
-    return [
+    changed = [
         name
         for name in names
         if getattr(ours, name)[row] != getattr(theirs, name)[partner]
         and not (emptied and name in ("control", "coordinator_epoch"))
     ]
+    another = ours.max_timestamp[row] != theirs.max_timestamp[partner]
+    return [*changed, TIME] if ours.log_append_time[row] and another else changed
 
 
 def readable(replica: Replica, base: int) -> bool:

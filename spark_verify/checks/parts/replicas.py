@@ -146,7 +146,14 @@ def _table(batches: Batches, start: int, end: int) -> NDArray[np.int64]:
 NAMES = ("base_offset", "last_offset", "count", "length", "crc", "leader_epoch", "crc_ok")
 
 
-PRODUCER = ("producer_id", "producer_epoch", "base_sequence", "control", "transactional")
+PRODUCER = (
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "control",
+    "transactional",
+    "log_append_time",
+)
 
 
 def _differences(

@@ -129,6 +129,22 @@ def compacted_batch_of_another_on_the_mirror(made: Made, rng: Random) -> None:
     made.change("B", 0, put(batch, epoch=batch.epoch + 1))
 
 
+@mutation(COPIED, must="byte-equality/byte-divergence")
+def compacted_batch_of_another_time_on_the_mirror(made: Made, rng: Random) -> None:
+    """Below A's cleaner checkpoint a batch with one record has LogAppendTime, with the time that
+    its record has, on all replicas of B. No log cleaner writes that."""
+    cleaned = min(made.logs[key].bounds.compacted for key in made.log_keys("A", 0))
+    batch = next(e for e in made.log("B") if len(e.records) == 1 and e.end <= cleaned)
+    made.change("B", 0, put(batch, appended=batch.records[0].timestamp))
+
+
+@mutation(FORCED, must="marker-pairing/impossible-header")
+def maximum_timestamp_of_no_record(made: Made, rng: Random) -> None:
+    """A batch of B's own has a maximum timestamp above those of its records. Brokers set it."""
+    batch = data(made, "B", native=True)[-1]
+    made.change("B", 0, put(batch, latest=max(r.timestamp for r in batch.records) + 1))
+
+
 def _clean(made: Made, cluster: str, rng: Random) -> list[Entry]:
     """Compacts a cluster's log, but for its last batch, on every replica in the same way. Returns
     what is left below."""

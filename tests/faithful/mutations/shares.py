@@ -223,6 +223,24 @@ def share_group_gave_a_record_to_two_members(made: Made, rng: Random) -> None:
 
 
 @mutation(SHARED, must="share-groups/delivered-again")
+def share_group_gave_a_record_to_its_owner_again(made: Made, rng: Random) -> None:
+    """The next poll of a member returned a record again that it had accepted, with the same
+    delivery count, and it did not answer that."""
+    row = _simply(made)
+    made.polls.append(replace(row, time=row.returned + 1, returned=row.returned + 2))
+
+
+@mutation(SHARED, must="share-groups/wrong-start-offset", may="share-groups")
+def share_group_passed_the_high_watermark(made: Made, rng: Random) -> None:
+    """The start offset of a share group is the end of the log, before that had been written."""
+    end = made.log("A", 0)[-1].end
+    first = min(_of(made, "settled"), key=lambda poll: poll.returned)
+    got = replace(first.fetched[0], position=end)
+    later = replace(first, fetched=(got,))
+    made.polls = [later if poll is first else poll for poll in made.polls]
+
+
+@mutation(SHARED, must="share-groups/delivered-again")
 def share_group_got_a_record_twice_in_one_poll(made: Made, rng: Random) -> None:
     """One poll of a member of a share group returned a record twice."""
     row = _simply(made)

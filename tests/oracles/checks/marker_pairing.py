@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from linkflap.spark_verify.facts.view import NO_EPOCH
 from tests.oracles.plain import Anomaly, Plain, PlainLog, pair, transactions
 from tests.oracles.sections import resets_before
 from tests.oracles.story import PlainGeneration, Story, kept
@@ -35,7 +36,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                 suspects += [
                     ("impossible-header", b.base_offset)
                     for b in log.batches
-                    if b.crc_ok and _impossible(b)
+                    if b.crc_ok and (_impossible(b) or _another_time(log, b))
                 ]
                 suspects += _stuck(log) if generation.last else []
                 found += [
@@ -48,12 +49,24 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _impossible(batch: Any) -> bool:
-    """Whether the batch identifies its producer only in part."""
+    """Whether the batch identifies its producer only in part, or is a marker with a sequence
+    (MemoryRecords.writeEndTransactionalMarker: NO_SEQUENCE)."""
     if batch.reset:
         return False
     if batch.ends:
-        return batch.producer_id == -1 or batch.producer_epoch < 0 or not batch.transactional
+        named = batch.producer_id != -1 and batch.producer_epoch >= 0
+        return not (named and batch.transactional and batch.base_sequence == -1)
     return bool(batch.transactional if batch.producer_id == -1 else batch.producer_epoch < 0)
+
+
+def _another_time(log: PlainLog, batch: Any) -> bool:
+    """Message format v2: maxTimestamp is the maximum of the timestamps of the records of a batch;
+    LogValidator and MemoryRecordsBuilder set it."""
+    times = [r.timestamp for r in log.records if r.batch is batch]
+    old = batch.leader_epoch == NO_EPOCH
+    return (
+        len(times) == batch.count > 0 and not old and max(times, default=-1) != batch.max_timestamp
+    )
 
 
 def _left_open(log: PlainLog) -> list[tuple[str, int]]:

@@ -22,6 +22,7 @@ KEPT = (
     "base_sequence",
     "control",
     "transactional",
+    "log_append_time",
 )
 """The fields that the log cleaner never changes."""
 SAME = ("base_offset", "last_offset", "count", "length", "crc", "leader_epoch", "crc_ok")
@@ -110,6 +111,8 @@ def changed(one: Any, two: Any, names: Sequence[str]) -> list[str]:
     """The fields in which two batches differ; an empty control batch does not say what it was."""
     empty = not one.data and not two.data and 0 in (one.count, two.count)
     skipped = ("control", "coordinator_epoch") if empty else ()
+    # DefaultRecordBatch: with LogAppendTime the maximum timestamp is the time of all records.
+    names = (*names, "max_timestamp") if one.log_append_time else names
     return [n for n in names if n not in skipped and getattr(one, n) != getattr(two, n)]
 
 

@@ -138,7 +138,7 @@ def _two_members(
 ) -> bool:
     got = sorted(_rows(rows, offset, "acquire"), key=lambda r: r.returned)
     return any(
-        not _same(first, later) and _both(plain, generation, rows, first, later, offset)
+        first is not later and _both(plain, generation, rows, first, later, offset)
         for number, later in enumerate(got)
         for first in got[:number]
     )
@@ -154,9 +154,13 @@ def _both(
         return False
     theirs = [r for r in rows if _same(r, one)]
     since = [
-        r for r in _rows(theirs, offset, *ANSWERS, "release", "acquire") if r.time >= one.returned
+        r
+        for r in _rows(theirs, offset, *ANSWERS, "release", "renew", "acquire")
+        if r.time >= one.returned
     ]
-    back = min([r.time for r in since if r.kind in ("release", "released")], default=NEVER)
+    # KIP-1222: what a member renews, its client hands over once more.
+    again = ("renew", "renewed") if _same(one, other) else ()
+    back = min([r.time for r in since if r.kind in ("release", "released", *again)], default=NEVER)
     written = []
     for row in (one, other):
         at = list(row.offsets).index(offset)
@@ -171,13 +175,14 @@ def _both(
                 default=-LOCK,
             )
         ]
-    if other.returned < min(written) + LOCK:
+    counted_once = _same(one, other) and one.position == other.position > 0
+    if other.returned < min(written) + LOCK or counted_once:
         return back > other.returned and any(r.time >= other.returned for r in theirs)
-    if other.time < one.returned or other.position <= one.position:
+    if _same(one, other) or other.time < one.returned or other.position <= one.position:
         return False
     confirmed = [r.time for r in since if r.kind in ANSWERS and r.time >= other.returned]
-    again = [r.returned for r in since if r.kind == "acquire"]
-    return bool(confirmed) and back >= min(confirmed) and all(t > min(confirmed) for t in again)
+    given = [r.returned for r in since if r.kind == "acquire"]
+    return bool(confirmed) and back >= min(confirmed) and all(t > min(confirmed) for t in given)
 
 
 def _finished(
@@ -260,7 +265,7 @@ def _miscounted(
     limit = int(cluster.config.get("group.share.delivery.count.limit", 5))
     for row in rows:
         for offset in row.offsets if row.kind == "acquire" else ():
-            if row.position == 0 or row.position > limit:
+            if row.position != -1 and not 1 <= row.position <= limit:
                 yield "wrong-delivery-count", offset
             before = [
                 r
@@ -288,7 +293,8 @@ def _starts(
     log = story.log(generation)
     reports = sorted((r for r in rows if r.kind == "settled"), key=lambda r: r.returned)
     for row in reports:
-        if log is not None and not log.torn and row.position > log.end:
+        beyond = log is not None and not log.torn and row.position > log.end
+        if beyond or _above_what_was_sampled(plain, story, generation, row):
             yield "wrong-start-offset", row.position
             continue
         higher = [r for r in reports if r.returned < row.time and r.position > row.position]
@@ -301,6 +307,24 @@ def _starts(
             r.position < highest for r in later
         ):
             yield "wrong-start-offset", row.position
+
+
+def _above_what_was_sampled(
+    plain: Plain, story: Story, generation: PlainGeneration, row: Any
+) -> bool:
+    """KIP-932: the start offset is at most that of a record that consumers may read, so at most the
+    high watermark, which does not fall while the partition keeps its leader."""
+    later = [
+        mark
+        for mark in plain.marks.get(generation.cluster, [])
+        if mark.time >= row.returned
+        and mark.high_watermark >= 0
+        and story.number_at(generation.cluster, mark.time) == generation.number
+    ]
+    return bool(later) and (
+        later[0].high_watermark < row.position
+        and _calm(plain, generation.cluster, row.time, later[0].returned)
+    )
 
 
 def _ends_here(plain: Plain, generation: PlainGeneration, group: str) -> bool:

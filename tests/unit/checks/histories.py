@@ -67,7 +67,7 @@ INTEGERS = (
 )
 
 
-SEQUENCES = ("base_sequence", "last_sequence", "control", "coordinator_epoch")
+SEQUENCES = ("base_sequence", "last_sequence", "control", "coordinator_epoch", "max_timestamp")
 
 
 def uid(process: int, n: int) -> int:
@@ -167,6 +167,8 @@ class Log:
                 "control": control,
                 "coordinator_epoch": 0 if control in (ABORT, COMMIT) else -1,
                 "written": written // 1_000_000,
+                "max_timestamp": written // 1_000_000,
+                "log_append_time": False,
             }
             | header
         )  # fmt: skip
@@ -230,7 +232,7 @@ class Log:
         }
         flags: dict[str, Any] = {
             name: np.array([b[name] for b in self.batches], np.bool_)
-            for name in ("crc_ok", "transactional")
+            for name in ("crc_ok", "transactional", "log_append_time")
         }
         offsets, uids, digests, batch, operations = (
             np.array(self.records, np.int64).reshape(-1, 5).T
@@ -280,6 +282,8 @@ class Header(TypedDict, total=False):
     producer_epoch: int
     base_sequence: int
     coordinator_epoch: int
+    max_timestamp: int
+    log_append_time: bool
 
 
 class History(TypedDict, total=False):

@@ -452,6 +452,20 @@ def test_a_header_that_names_a_producer_in_part(log: Log) -> None:
     assert anomalies(NAME, view([log])) == [("impossible-header", "A", 0)]
 
 
+def test_a_marker_has_no_sequence() -> None:
+    log = Log("A").data(1, pid=7, transactional=True).marker("commit", pid=7, base_sequence=0)
+    assert anomalies(NAME, view([log])) == [("impossible-header", "A", 1)]
+
+
+@pytest.mark.parametrize("times", [{"max_timestamp": 5}, {"max_timestamp": 10**12}])
+def test_the_maximum_timestamp_is_that_of_a_record(times: Header) -> None:
+    seen = view([Log("A").data(1, 2, **times)])
+    assert anomalies(NAME, seen) == [("impossible-header", "A", 0)]
+    (whole,) = seen.replicas
+    read_in_part = replace(whole, records=whole.records.take(slice(1)))
+    assert anomalies(NAME, replace(seen, replicas=[read_in_part])) == []
+
+
 def test_a_marker_is_transactional() -> None:
     seen = view([Log("A").txn(1, pid=7)])
     (replica,) = seen.replicas

@@ -155,6 +155,32 @@ ACCEPTED = {
     ),
 }
 STALE = (row("acquire", 1, at=20, member="m2", position=2), row("accept", 1, at=22, member="m2"))
+EARLY = [send(1, acked=0, invoked=8 * SECOND)]
+ACCEPTED |= {
+    "given to its owner again, which had renewed it": (
+        shared(
+            GIVEN,
+            row("renew", 1, at=12),
+            row("acquire", 1, at=13, position=1),
+            row("accept", 1, at=15),
+            row("accepted", 1, at=15),
+            DONE,
+            sends=EARLY,
+        ),
+        {"A/native": 1},
+    ),
+    "given to its owner again, whose lock may have expired": (
+        shared(
+            GIVEN,
+            row("acquire", 1, at=24, position=2),
+            row("accept", 1, at=26),
+            row("accepted", 1, at=26),
+            DONE,
+            sends=EARLY,
+        ),
+        {"A/native": 1},
+    ),
+}
 REJECTS = {
     "delivered-again": Rejected(
         shared(
@@ -512,3 +538,28 @@ def test_where_a_group_begins_on_another_cluster_is_not_promised() -> None:
     )
     assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen) == []
+
+
+@pytest.mark.parametrize("position", [1, 2])
+def test_the_owner_of_a_record_is_not_given_it_again(position: int) -> None:
+    again = row("acquire", 1, at=14, position=position)
+    for rows in ([GIVEN, again], [*ACCEPTED_ROWS, again]):
+        seen = shared(*rows, row("accept", 1, at=16), DONE, sends=EARLY)
+        assert anomalies(NAME, seen) == [("delivered-again", "A", 0)]
+
+
+def test_a_delivery_to_one_member_counts_once() -> None:
+    # Nobody knows how long ago the record was sent.
+    given = [row("acquire", 1, at=at, position=1) for at in (10, 90)]
+    seen = shared(*given, row("accept", 1, at=92), row("settled", at=95, position=1))
+    assert anomalies(NAME, seen) == [("delivered-again", "A", 0)]
+
+
+def test_a_start_offset_is_not_above_the_high_watermark_that_is_sampled_next() -> None:
+    seen = shared(*ACCEPTED_ROWS, row("settled", at=14, position=2))
+    for high, found in ((1, [("wrong-start-offset", "A", 2)]), (2, [])):
+        marks = samples(*[(high, high)] * 20)
+        assert anomalies(NAME, replace(seen, watermarks={"A": marks})) == found
+        # A new leader may answer less at first.
+        new = samples(*[(high, high)] * 20, epochs=[0] * 14 + [1] * 6)
+        assert anomalies(NAME, replace(seen, watermarks={"A": new})) == []

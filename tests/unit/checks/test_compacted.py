@@ -375,7 +375,7 @@ def test_a_tombstone_that_is_gone_itself_may_have_replaced_it() -> None:
     "header",
     [
         {"producer_epoch": 1}, {"base_sequence": 5}, {"producer_id": 8}, {"last_offset": 1},
-        {"transactional": True},
+        {"transactional": True}, {"log_append_time": True},
     ],
     ids=str,
 )  # fmt: skip
@@ -386,6 +386,17 @@ def test_no_cleaner_changes_a_header(header: dict[str, int]) -> None:
     one = pair(made("A"), made("B", crc=5, **header), A=3, B=3)
     assert anomalies("byte-equality", one) == [("byte-divergence", "B", 0)]
     assert anomalies("byte-equality", pair(made("A"), made("B", crc=5), B=3)) == []
+
+
+def test_a_cleaner_changes_the_maximum_timestamp_only_where_records_have_their_own() -> None:
+    def made(name: str, **more: int) -> Log:
+        return Log(name).data(1, 3, pid=7, **more).data(2, pid=7)  # type: ignore[arg-type]
+
+    other = {"crc": 5, "max_timestamp": 99}
+    for given, found in ((False, []), (True, [("byte-divergence", "B", 0)])):
+        a = made("A", log_append_time=given)
+        b = made("B", log_append_time=given, **other)
+        assert anomalies("byte-equality", pair(a, b, A=3, B=3)) == found
 
 
 def test_an_emptied_marker_is_still_one() -> None:
