@@ -7,7 +7,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,10 @@ from linkflap.spark_verify.read.pieces import PARTS, history_rows
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.read.rows import BATCHES, HISTORY
 from tests.kafka_log import (
-    ABORT,
-    COMMIT,
     batches_in,
-    changed,
     field_of,
     recrc,
     rewrite,
-    with_marker_kind,
 )
 
 Row = dict[str, Any]
@@ -79,16 +74,6 @@ class Copy:
     def promotion(self, partition: int) -> int:
         promotions = [e["data"] for e in self.rows("events.jsonl") if e["kind"] == "promotion"]
         return next(int(data["offset"]) for data in promotions if data["partition"] == partition)
-
-    def written_at(self) -> int:
-        """The time of the first request to write to partition 0 of B."""
-        rows = (row for path in self.root.glob("operations/*.jsonl") for row in self.rows(path))
-        return min(
-            int(row["time"])
-            for row in rows
-            if row["cluster"] == "B"
-            and any((s["topic"], s["partition"]) == (TOPIC, 0) for s in row["sends"])
-        )
 
     def rows(self, path: str | Path) -> list[Row]:
         return [json.loads(line) for line in (self.root / path).read_bytes().splitlines()]
@@ -146,10 +131,6 @@ def _size(name: str, was: int | Content) -> int:
 
 def is_control(data: bytes) -> bool:
     return bool(field_of(data, "attributes") & 0x20)
-
-
-def is_transactional(data: bytes) -> bool:
-    return bool(field_of(data, "attributes") & 0x10)
 
 
 def uids(data: bytes) -> frozenset[int]:
@@ -213,12 +194,6 @@ def mirrored(run: Copy, partition: int) -> list[bytes]:
     return [
         data for data in batches if field_of(data, "base_offset") < below and not is_control(data)
     ]
-
-
-def native(run: Copy, partition: int) -> list[bytes]:
-    """Batches of B from the promotion offset on."""
-    batches = [data for _, data in batches_in(run.replicas("B", partition)[0])]
-    return [data for data in batches if field_of(data, "base_offset") >= run.promotion(partition)]
 
 
 # The views of a run directory, computed in this process: the same as those of Spark's workers,
@@ -303,159 +278,8 @@ def interior_batch(run: Copy) -> Site:
     )
 
 
-def repeated_batch(run: Copy) -> Site:
-    """Repeats an idempotent batch, written on B after the failover, at the end of every replica."""
-    target = next(
-        data for data in native(run, 0) if not is_control(data) and not is_transactional(data)
-    )
-    last = native(run, 0)[-1]
-    end = field_of(last, "base_offset") + field_of(last, "last_delta") + 1
-    again = changed(target, base_offset=end)
-    run.change("B", 0, lambda all_: [*all_, again])
-    for path in run.root.glob("captures/*/bounds.json"):
-        rows = json.loads(path.read_bytes())
-        for row in rows:
-            if (row["cluster"], row["topic"], row["partition"]) == ("B", TOPIC, 0):
-                row["high_watermark"] = end + field_of(target, "last_delta") + 1
-        path.write_text(json.dumps(rows))
-    return Site(cluster="B", partition=0, offset=end, uids=uids(target))
-
-
-def commit_to_abort(run: Copy) -> Site:
-    """Turns the first COMMIT marker that B wrote itself into an ABORT, in every replica."""
-    marker = next(
-        data
-        for data in native(run, 0)
-        if is_control(data) and with_marker_kind(data, COMMIT) == data
-    )
-    offset = field_of(marker, "base_offset")
-    turned = with_marker_kind(marker, ABORT)
-    run.change(
-        "B",
-        0,
-        lambda all_: [turned if field_of(data, "base_offset") == offset else data for data in all_],
-    )
-    return Site(cluster="B", partition=0, offset=offset)
-
-
-def commit_removed(run: Copy) -> Site:
-    """Removes a COMMIT marker of B's own from every replica, although its producer continued.
-    Returns the offset of its first record."""
-    batches = native(run, 0)
-    ends = [
-        i
-        for i, data in enumerate(batches)
-        if is_control(data) and with_marker_kind(data, COMMIT) == data
-    ]
-    for end in ends:
-        pid = field_of(batches[end], "pid")
-        before = [data for data in batches[:end] if field_of(data, "pid") == pid]
-        after = [data for data in batches[end + 1 :] if field_of(data, "pid") == pid]
-        closing = next((data for data in after if is_control(data)), None)
-        data_of = list(takewhile(lambda data: not is_control(data), reversed(before)))
-        if (
-            data_of
-            and closing
-            and not is_control(after[0])
-            and with_marker_kind(closing, COMMIT) == closing
-        ):
-            break
-    else:
-        raise AssertionError("no producer of B committed twice in partition 0")
-    first, offset = data_of[-1], field_of(batches[end], "base_offset")
-    run.change(
-        "B", 0, lambda all_: [data for data in all_ if field_of(data, "base_offset") != offset]
-    )
-    return Site(
-        cluster="B",
-        partition=0,
-        offset=field_of(first, "base_offset"),
-        uids=frozenset().union(*map(uids, data_of)),
-    )
-
-
-def producer_id_in_use(run: Copy) -> Site:
-    """Gives an idempotent batch of B the producer id and epoch of one of B's transactional
-    producers."""
-    batches = [data for data in native(run, 0) if not is_control(data)]
-    target = next(data for data in batches if not is_transactional(data))
-    other = next(data for data in batches if is_transactional(data))
-    offset = field_of(target, "base_offset")
-    taken = changed(target, pid=field_of(other, "pid"), epoch=field_of(other, "epoch"))
-    run.change(
-        "B",
-        0,
-        lambda all_: [taken if field_of(data, "base_offset") == offset else data for data in all_],
-    )
-    return Site(cluster="B", partition=0, offset=offset, uids=uids(target))
-
-
 def emptied_history(run: Copy) -> Site:
     """Empties every file of operations and polls."""
     for path in (*run.root.glob("operations/*.jsonl"), *run.root.glob("polls/*.jsonl")):
         path.write_bytes(b"")
     return Site(cluster="", partition=-1, offset=-1)
-
-
-def shown_tail(run: Copy) -> Site:
-    """Removes the last mirrored batch from every replica of B, although readers of B had got it."""
-    target = mirrored(run, 0)[-1]
-    offset = field_of(target, "base_offset")
-    run.change(
-        "B", 0, lambda all_: [data for data in all_ if field_of(data, "base_offset") != offset]
-    )
-    return Site(
-        cluster="B",
-        partition=0,
-        offset=offset,
-        uids=uids(target),
-        promised=promised(run, 0, uids(target)),
-    )
-
-
-def unseen_tail(run: Copy) -> Site:
-    """Removes the last mirrored batch from every replica of B. No reader had got it there."""
-    shown = shown_tail(run)
-    promoted, at = run.promotion(0), run.written_at()
-    for path in run.root.glob("polls/*.jsonl"):
-        # __consumer_offsets stays as it is: commits in the removed tail are left out and not moved.
-        rows = [row for row in run.rows(path) if not _commits(row, shown.offset, promoted)]
-        for row in rows:
-            if row["cluster"] == "B":
-                _forget(row, shown.offset, promoted)
-        run.write(path, rows)
-    rows = run.rows("watermarks/B.jsonl")
-    for row in rows:
-        if row["time"] <= at and row["partition"] == 0 and row["topic"] == TOPIC:
-            for name in ("last_stable", "high_watermark"):
-                row[name] = min(row[name], shown.offset)
-    run.write("watermarks/B.jsonl", rows)
-    return shown
-
-
-def _commits(poll: Row, first: int, end: int) -> bool:
-    """Whether a group committed an offset in (first, end] on B."""
-    ours = [f for f in poll["fetched"] if f["partition"] == 0 and f["topic"] == TOPIC]
-    return (
-        poll["kind"] == "commit"
-        and poll["cluster"] == "B"
-        and any(first < f["position"] <= end for f in ours)
-    )
-
-
-def _forget(poll: Row, first: int, end: int) -> None:
-    """Removes offsets in [first, end) from what a poll returned."""
-    for fetched in poll["fetched"]:
-        if fetched["partition"] != 0 or fetched["topic"] != TOPIC:
-            continue
-        kept = []
-        for uid, offset, count in fetched["runs"]:
-            before, after = (
-                max(0, min(count, first - offset)),
-                max(0, offset + count - max(end, offset)),
-            )
-            kept += [[uid, offset, before]] if before else []
-            kept += [[uid + count - after, offset + count - after, after]] if after else []
-        fetched["runs"] = kept
-        if first < fetched["position"] <= end:
-            fetched["position"] = first

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from click.testing import CliRunner
@@ -26,7 +26,8 @@ pytestmark = pytest.mark.spark
 
 
 # Honest failure: a real run that is valid, then copies of it with one thing changed, each of
-# which must be called what it is.
+# which must be called what it is. The mutation matrix does this with every kind of change to
+# faithful runs; here, the run and its bytes are Kafka's own.
 #
 # One recorded run (3 brokers in B, so that replicas can disagree), and one Spark job for all of
 # its copies.
@@ -34,26 +35,8 @@ pytestmark = pytest.mark.spark
 
 MUTATIONS = {
     how.__name__: how
-    for how in (
-        run_copy.one_byte,
-        run_copy.interior_batch,
-        run_copy.repeated_batch,
-        run_copy.commit_to_abort,
-        run_copy.commit_removed,
-        run_copy.producer_id_in_use,
-        run_copy.emptied_history,
-        run_copy.shown_tail,
-        run_copy.unseen_tail,
-    )
+    for how in (run_copy.one_byte, run_copy.interior_batch, run_copy.emptied_history)
 }
-
-
-SEQUENCES = {"sequence-start", "sequence-repeat", "sequence-gap"}
-"""What a batch under another's producer id, or once more, does to the sequence numbers of that
-id."""
-NOT_VISIBLE = {"aborted-read", "phantom-read", "lost-write", "torn-transaction"}
-"""What else is true of an acknowledged commit, which readers got, when one of its partitions says
-ABORT."""
 
 
 @pytest.fixture(scope="module")
@@ -95,11 +78,6 @@ def at(site: Site) -> Callable[[Anomaly], bool]:
     )
 
 
-def kinds(judgement: Judgement) -> set[str]:
-    """Every kind of anomaly that is not allowed."""
-    return {a.kind for a in judgement.anomalies if not a.allowed}
-
-
 def assert_lost(judgement: Judgement, site: Site) -> None:
     """What was acknowledged of the batch is lost, exactly, and named where A had acknowledged
     it."""
@@ -122,10 +100,6 @@ def assert_lost(judgement: Judgement, site: Site) -> None:
         )
     ]
     assert sorted(named) == sorted(site.promised)
-
-
-def rpo(judgement: Judgement) -> Any:
-    return judgement.failovers[0].rpo_records
 
 
 def test_the_run_itself_is_valid(of: Callable[[str], tuple[Judgement, Site]]) -> None:
@@ -161,72 +135,9 @@ def test_an_interior_batch_that_is_gone_is_a_lost_write(
     assert_lost(judgement, site)
 
 
-def test_a_native_batch_that_is_there_twice_is_a_duplicate(
-    of: Callable[[str], tuple[Judgement, Site]],
-) -> None:
-    judgement, site = of("repeated_batch")
-    assert judgement.verdict == Verdict.INVALID
-    assert any(map(at(site), anomalies(judgement, "duplicate")))
-    assert kinds(judgement) <= {"duplicate", *SEQUENCES}, kinds(judgement)
-
-
-def test_a_commit_that_became_an_abort(of: Callable[[str], tuple[Judgement, Site]]) -> None:
-    judgement, site = of("commit_to_abort")
-    assert judgement.verdict == Verdict.INVALID
-    assert any(map(at(site), anomalies(judgement, "commit-aborted")))
-    # The coordinator, whose log was not changed, says that it committed.
-    assert kinds(judgement) <= {"commit-aborted", "outcome-disagreement", *NOT_VISIBLE}, kinds(
-        judgement
-    )
-
-
-def test_a_commit_marker_that_is_gone(of: Callable[[str], tuple[Judgement, Site]]) -> None:
-    judgement, site = of("commit_removed")
-    assert judgement.verdict == Verdict.INVALID
-    named = [*anomalies(judgement, "marker-missing"), *anomalies(judgement, "commit-unmarked")]
-    assert any(map(at(site), named))
-    # What is left is closed by the producer's next COMMIT, so that nothing is hidden; samples of
-    # the LSO had seen the marker.
-    assert kinds(judgement) <= {"marker-missing", "commit-unmarked", "lso-mismatch"}, kinds(
-        judgement
-    )
-
-
-def test_a_producer_id_in_use(of: Callable[[str], tuple[Judgement, Site]]) -> None:
-    judgement, site = of("producer_id_in_use")
-    assert judgement.verdict == Verdict.INVALID
-    assert any(map(at(site), anomalies(judgement, "producer-id-collision")))
-    # Stale: where the transaction of that epoch was over by then. The id may be a transactional
-    # producer's.
-    assert kinds(judgement) <= {
-        "producer-id-collision",
-        "stale-data",
-        "not-transactional",
-        *SEQUENCES,
-    }, kinds(judgement)
-
-
 def test_an_emptied_history_is_unknown(of: Callable[[str], tuple[Judgement, Site]]) -> None:
     judgement, _ = of("emptied_history")
     assert judgement.verdict == Verdict.UNKNOWN
-
-
-def test_a_tail_that_nobody_had_seen_is_the_recovery_point(
-    of: Callable[[str], tuple[Judgement, Site]],
-) -> None:
-    judgement, site = of("unseen_tail")
-    assert anomalies(judgement, "lost-write") == []
-    assert judgement.verdict == Verdict.VALID, [
-        c for c in judgement.checks if c.verdict is not Verdict.VALID
-    ]
-    before, _ = of("recorded")
-    assert rpo(judgement) == rpo(before) + len(site.uids)
-
-
-def test_a_tail_that_was_shown_is_a_lost_write(of: Callable[[str], tuple[Judgement, Site]]) -> None:
-    judgement, site = of("shown_tail")
-    assert judgement.verdict == Verdict.INVALID
-    assert_lost(judgement, site)
 
 
 # Torn run directories: copies of a real, valid run with something missing or cut short.
@@ -242,28 +153,6 @@ class Torn:
 
     named: str
     verdict: Verdict = Verdict.UNKNOWN
-
-
-def events_missing(run: Copy) -> Torn:
-    (run.root / "events.jsonl").unlink()
-    return Torn(named="events.jsonl")
-
-
-def events_end_early(run: Copy) -> Torn:
-    shorten(run.root / "events.jsonl", at=len((run.root / "events.jsonl").read_bytes()) // 2)
-    return Torn(named="events.jsonl")
-
-
-def operations_missing(run: Copy) -> Torn:
-    path = next(run.root.glob("operations/transactional-*.jsonl"))
-    path.unlink()
-    return Torn(named=f"operations/{path.name}")
-
-
-def all_operations_missing(run: Copy) -> Torn:
-    for path in run.root.glob("operations/*.jsonl"):
-        path.unlink()
-    return Torn(named="operations/")
 
 
 def half_a_line(run: Copy) -> Torn:
@@ -285,27 +174,6 @@ def polls_with_a_gap(run: Copy) -> Torn:
     return Torn(named=f"polls/{path.name}")
 
 
-def watermarks_missing(run: Copy) -> Torn:
-    (run.root / "watermarks" / "B.jsonl").unlink()
-    return Torn(named="watermarks/B.jsonl")
-
-
-def bounds_of_a_missing(run: Copy) -> Torn:
-    (run.root / "captures" / "1-failover" / "bounds.json").unlink()
-    return Torn(named="captures/1-failover/bounds.json")
-
-
-def bounds_of_b_missing(run: Copy) -> Torn:
-    (run.root / "captures" / "2-end" / "bounds.json").unlink()
-    return Torn(named="captures/2-end/bounds.json")
-
-
-def a_segment_missing(run: Copy) -> Torn:
-    path = run.replicas("B", 0)[0]
-    path.unlink()
-    return Torn(named=str(path.relative_to(run.root)))
-
-
 def the_middle_segment_missing(run: Copy) -> Torn:
     """A replica of three segments without the middle one: its records are not lost."""
     for path in run.replicas("B", 0):
@@ -319,12 +187,6 @@ def the_middle_segment_missing(run: Copy) -> Torn:
     for path in gone:
         path.unlink()
     return Torn(named=str(gone[0].relative_to(run.root)))
-
-
-def half_a_batch_of_one_replica(run: Copy) -> Torn:
-    path = run.replicas("B", 0)[1]
-    shorten(path, at=path.stat().st_size - 30)
-    return Torn(named=f"{TOPIC}-0/{path.name}")
 
 
 def half_a_batch_of_all_replicas(run: Copy) -> Torn:
@@ -349,21 +211,6 @@ def a_corrupt_batch(run: Copy) -> Torn:
     return Torn(named="corrupt-batch", verdict=Verdict.INVALID)
 
 
-def a_segment_cut_between_batches(run: Copy) -> Torn:
-    """With digests, as runs have them: the rest of every replica is sound."""
-    run_copy.seal(run.root, digests=True)
-    for path in run.replicas("B", 0):
-        shorten(path, at=batches_in(path)[3][0])
-    return Torn(named=f"{TOPIC}-0/{path.name}: has ")
-
-
-def one_byte_of_a_segment(run: Copy) -> Torn:
-    """The bytes are not the captured ones: Kafka did not write a wrong CRC."""
-    run_copy.seal(run.root, digests=True)
-    a_corrupt_batch(run)
-    return Torn(named="has other bytes than when the run ended")
-
-
 def no_capture_at_all(run: Copy) -> Torn:
     """The run directory of a harness that was killed before logs were captured."""
     for path in run.root.glob("captures/*/*/*/*/*.log"):
@@ -374,29 +221,12 @@ def no_capture_at_all(run: Copy) -> Torn:
     return Torn(named="captures")
 
 
-def one_partition_not_captured(run: Copy) -> Torn:
-    for path in run.root.glob("captures/*/bounds.json"):
-        rows = [
-            row
-            for row in json.loads(path.read_bytes())
-            if (row["cluster"], row["topic"], row["partition"]) != ("B", TOPIC, 1)
-        ]
-        path.write_text(json.dumps(rows))
-    run.seal()
-    return Torn(named=f"no log of {TOPIC}-1 on B was captured")
-
-
 def still_running(run: Copy) -> Torn:
     """As after kill -9 of the harness: no end, no manifest."""
     content = json.loads((run.root / "run.json").read_bytes())
     (run.root / "run.json").write_text(json.dumps(content | {"status": "running", "ended": 0}))
     (run.root / "manifest.json").unlink()
     return Torn(named="run.json: the run never ended")
-
-
-def manifest_missing(run: Copy) -> Torn:
-    (run.root / "manifest.json").unlink()
-    return Torn(named="manifest.json")
 
 
 def a_stale_verdict(run: Copy) -> Torn:
@@ -412,27 +242,12 @@ def shorten(path: Path, *, at: int) -> None:
 TEARS = {
     how.__name__: how
     for how in (
-        events_missing,
-        events_end_early,
-        operations_missing,
-        all_operations_missing,
-        half_a_line,
         polls_with_a_gap,
-        watermarks_missing,
-        bounds_of_a_missing,
-        bounds_of_b_missing,
-        a_segment_missing,
         the_middle_segment_missing,
-        half_a_batch_of_one_replica,
         half_a_batch_of_all_replicas,
         half_a_batch_of_the_dead,
         a_corrupt_batch,
-        a_segment_cut_between_batches,
-        one_byte_of_a_segment,
         no_capture_at_all,
-        one_partition_not_captured,
-        still_running,
-        manifest_missing,
         a_stale_verdict,
     )
 }

@@ -141,15 +141,6 @@ def test_a_failover_that_truncates_is_invalid(linkflap_run: FixtureRun) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.linkflap(
-    scenario="producer-id-collision", seed=secrets.randbits(32), producer_ids="keep"
-)
-def test_kept_ids_collide(linkflap_run: FixtureRun) -> None:
-    assert linkflap_run.verdict == "invalid"
-    assert "producer-id-collision" in {a["kind"] for a in linkflap_run.document["anomalies"]}
-
-
-@pytest.mark.nightly
 @pytest.mark.linkflap(scenario="partitions-added", clients="java", seed=195)
 def test_partitions_that_are_added_are_judged_from_their_first_record_on(
     linkflap_run: FixtureRun,

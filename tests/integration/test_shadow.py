@@ -181,34 +181,6 @@ def test_nothing_is_writable_in_a_stall_and_a_dead_source_and_broker_do_not_stop
     until(whole, within=60, every=0.2, what="the broker that was down to be back in every ISR")
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("ids", ["negate", "region", "complement", "keep"])
-def test_what_is_done_to_producer_ids_decides_what_brokers_track(
-    linkflap_deployment: Deployment, ids: str
-) -> None:
-    """A negative producer id is no id to a broker: an open transaction does not hold back the last
-    stable offset."""
-    a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
-    mirror, _ = shadowed(linkflap_deployment, producer_ids=ids)
-    writer = Writer(a)
-    mirror.start()
-    writer.write(3)
-    writer.begin()
-    drained(mirror)
-    blind = ids in ("negate", "region")
-    assert (ends(b, "stable") == ends(b)) == blind
-    assert (count(b, "read_committed") > writer.committed) == blind
-    assert_equal(
-        linkflap_deployment,
-        "A",
-        "B",
-        names=("base_offset", "last_offset", "length", "control"),
-        same_start=True,
-    )
-    here = headers(linkflap_deployment.clusters["B"].brokers[1], TOPIC_PARTITIONS[0])["producer_id"]
-    assert all(producer_id < 0 for producer_id in here) == blind
-
-
 def test_followers_report_the_clients_isolation(linkflap_deployment: Deployment) -> None:
     """The log end offsets that the shadow reports are a real broker's: high watermark, and last
     stable offset for read_committed."""
