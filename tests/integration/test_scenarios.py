@@ -130,6 +130,16 @@ def test_clients_that_are_killed_are_named_and_leave_nothing_wrong(
 @pytest.mark.linkflap(
     scenario="failover-open-transactions",
     seed=secrets.randbits(32),
+    open_transactions="write-txn-markers",
+)
+def test_markers_of_the_new_leaders_are_accounted_for(linkflap_run: FixtureRun) -> None:
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(
+    scenario="failover-open-transactions",
+    seed=secrets.randbits(32),
     open_transactions="truncate-once",
 )
 def test_a_failover_that_truncates_is_invalid(linkflap_run: FixtureRun) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import cast
 
 import pytest
@@ -18,6 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from linkflap.chaos.cases.tools.wire import Wire, record_batch
 from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
 from linkflap.harness.mirrors.shadow.journal import Journal
@@ -186,6 +188,30 @@ def test_epochs_that_are_kept_and_rise_on_the_source_are_raised_on_the_destinati
     kept = headers(up.clusters["B"].brokers[1], HERE)["leader_epoch"]
     assert kept == headers(a.brokers[1], HERE)["leader_epoch"]
     assert len(set(kept)) > 1
+
+
+@pytest.mark.linkflap(topology="A->B")
+def test_a_kept_id_is_refused_where_the_mirrored_producer_had_written_more_than_a_broker_keeps(
+    linkflap_deployment: Deployment,
+) -> None:
+    up = linkflap_deployment
+    make_topic(up, "A")
+    mirror = shadow(up, "A->B", producer_ids="keep")
+    mirror.start()
+    source, destination = (Wire(up.clusters[n].brokers[1].client_address) for n in "AB")
+    with closing(source), closing(destination):
+        theirs = source.init_producer_id()
+        for sequence in range(7):
+            batch = record_batch([b"of A"], producer=theirs, sequence=sequence)
+            assert source.produce(HERE, batch) == ("none", sequence)
+        drained(mirror)
+        mirror.stop()
+        own = destination.init_producer_id()
+        assert own == theirs
+        batch = record_batch([b"of B"], producer=own, sequence=0)
+        error, _ = destination.produce(HERE, batch)
+    assert error == "out_of_order_sequence_number"
+    assert ends(up.clusters["B"])[HERE] == 7
 
 
 @pytest.mark.linkflap(topology="A->B->C")
