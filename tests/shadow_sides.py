@@ -105,6 +105,14 @@ class Shadowed(ShadowMirror):
         status = control.ask(self._port, "status", folder=self.folder, within=2)
         return status.step if status is not None else ""
 
+    def come_to(self, step: str) -> None:
+        until(
+            lambda: self.step() == step,
+            within=90,
+            what=f"the shadow at {step}",
+            state=self._state,
+        )
+
     def go_on(self) -> None:
         control.ask(self._port, "go-on", folder=self.folder, within=2)
 
@@ -447,12 +455,6 @@ def mirroring(wide: Deployment, mirror: Shadowed) -> tuple[int, dict[tuple[str, 
     if not mirror.alive:
         mirror.start()
     markers = traffic.leave_open()
-    until(
-        lambda: mirror.lag() == 0,
-        within=60,
-        every=0.1,
-        what="the mirror to drain",
-        state=mirror._state,
-    )
+    drained(mirror)
     mirror.kept_open = traffic  # its transactions stay open as long as their producers exist
     return markers, ends(wide.clusters["A"])

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.model.payload import uid_in
-from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
@@ -18,6 +18,7 @@ from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.crew import ClientNames, Crew
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
+from tests.scenarios import scenario_of
 
 TOPIC = "A.orders"
 PARTITIONS = 3
@@ -33,15 +34,7 @@ class Rig:
             clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")),
             links=(LinkSpec(source="A", destination="B"),),
         )
-        scenario = Scenario(
-            name="workloads",
-            about="",
-            seed=7,
-            topology=topology,
-            mirror=MirrorSpec(kind="none"),
-            workloads=(),
-            schedule=(),
-        )
+        scenario = scenario_of(topology, seed=7)
         run = Run.begun(scenario, "process")
         self.writer = RunWriter(folder / "run", run)
         self.deployment: ProcessDeployment = deploy(

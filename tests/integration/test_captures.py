@@ -21,7 +21,6 @@ from linkflap.harness.log.batches import scan
 from linkflap.harness.model.events import ReplicasSampled
 from linkflap.harness.model.history import Bounds, Watermark
 from linkflap.harness.model.protocols import Deployment
-from linkflap.harness.model.scenario import MirrorSpec, Scenario
 from linkflap.harness.model.topology import (
     CANARY,
     INTERNAL_TOPICS,
@@ -36,6 +35,7 @@ from linkflap.harness.runtimes.process import deploy
 from linkflap.harness.wire.offsets import answered_bounds, bounds, quiet
 from linkflap.topologies import parse
 from tests.on_runtimes import QUIET, Events
+from tests.scenarios import scenario_of
 
 # Captures of real clusters: while they are written to, and after they died.
 
@@ -47,11 +47,7 @@ TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
 
 @pytest.fixture
 def writer(linkflap_deployment: Deployment, tmp_path: Path) -> Iterator[RunWriter]:
-    scenario = Scenario(
-        name="capture", about="", seed=1, topology=linkflap_deployment.topology,
-        mirror=MirrorSpec(kind="mm2"), workloads=(),
-        schedule=(),
-    )  # fmt: skip
+    scenario = scenario_of(linkflap_deployment.topology, "mm2")
     run = replace(Run.begun(scenario, "process"), started=1)
     writer = RunWriter(tmp_path / "run", run)
     yield writer
@@ -261,15 +257,7 @@ WATERMARKED = "A.t"
 
 
 def run_writer(folder: Path, topology: Topology) -> RunWriter:
-    scenario = Scenario(
-        name="w",
-        about="",
-        seed=1,
-        topology=topology,
-        mirror=MirrorSpec(kind="none"),
-        workloads=(),
-        schedule=(),
-    )
+    scenario = scenario_of(topology)
     run = Run.begun(scenario, "process")
     return RunWriter(folder / "run", run)
 

@@ -32,9 +32,7 @@ from tests.oracles.dump_log import (
     data_of,
     got,
     record_dumped,
-    slowly_decoded,
     states,
-    without_position,
     write_and_read,
 )
 
@@ -74,11 +72,6 @@ def test_every_header_field_is_what_the_tool_says(written: Written) -> None:
         for row, dumped_one in enumerate(dumped.batches):
             assert_same([dumped_one], [as_dumped(log.headers, row)])
         assert len(log.headers) == len(dumped.batches)
-        by_the_slow_one = list(reference.batches(path.read_bytes()))
-        assert_same(
-            [without_position(dumped_one) for dumped_one in dumped.batches],
-            [slowly_decoded(batch) for batch in by_the_slow_one],
-        )
         compared += len(dumped.batches)
     assert compared > 300
 

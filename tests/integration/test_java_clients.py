@@ -27,7 +27,7 @@ from linkflap.harness.capture.logs import Captures
 from linkflap.harness.jvm.bridge import Bridge
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.model.history import Operation
-from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
@@ -41,6 +41,7 @@ from linkflap.harness.workloads.prefork import Prefork
 from linkflap.spark_verify.checks import REGISTRY, finding_rows
 from tests.cells import topology
 from tests.run_copy import views
+from tests.scenarios import scenario_of
 
 WRITES = {"rate": 20.0, "records": 10}
 EVERY = (
@@ -94,15 +95,7 @@ def recording(
     called on it first."""
     alone = Topology(clusters=(ClusterSpec(name="A"),), links=())
     workloads = jvms.resolve(workloads, alone)
-    scenario = Scenario(
-        name="java",
-        about="",
-        seed=7,
-        topology=alone,
-        mirror=MirrorSpec(kind="none"),
-        workloads=workloads,
-        schedule=(),
-    )
+    scenario = scenario_of(alone, seed=7, workloads=workloads)
     run = Run.begun(scenario, "process")
     writer = RunWriter(folder, run)
     with deploy(alone, folder=folder.parent / "clusters", recorder=writer) as deployment:

@@ -22,7 +22,7 @@ from linkflap.chaos import scenario_file
 from linkflap.harness.capture.logs import Captures
 from linkflap.harness.model.events import ProgramStarted, WireRecorded
 from linkflap.harness.model.history import Operation
-from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
@@ -39,6 +39,7 @@ from linkflap.spark_verify.checks.finding_rows import FindingRow
 from tests.cells import BEFORE_KAFKA_20734, topology
 from tests.kafka_log import batches_in, field_of, rewrite
 from tests.run_copy import seal, views
+from tests.scenarios import scenario_of
 
 # Relays on a real broker that dies in mid-transaction: each input has its one output; a changed
 # history is found.
@@ -86,15 +87,7 @@ def finished(writer: RunWriter) -> Iterator[None]:
 def recorded(folder: Path) -> None:
     """A run: a broker with active relays is killed and restarted, and they continue."""
     alone = Topology(clusters=(ClusterSpec(name="A", kafka=BEFORE_KAFKA_20734),), links=())
-    scenario = Scenario(
-        name="relays",
-        about="",
-        seed=7,
-        topology=alone,
-        mirror=MirrorSpec(kind="none"),
-        workloads=WORKLOADS,
-        schedule=(),
-    )
+    scenario = scenario_of(alone, seed=7, workloads=WORKLOADS)
     run = Run.begun(scenario, "process")
     writer = RunWriter(folder, run)
     with (

@@ -25,7 +25,7 @@ from tests.shadow_sides import (
     forgotten,
     shadow,
 )
-from tests.shadows import ends
+from tests.shadows import drained, ends
 
 # One cell of the matrix of a shadow's steps and faults: a failover that is disturbed at one
 # step, observed from outside.
@@ -97,12 +97,7 @@ def _play(
     with ThreadPoolExecutor(1) as pool, Watch(mirror, b.bootstrap).watching() as watch:
         if step not in FAILING_OVER:
             starting = pool.submit(mirror.start)
-            until(
-                lambda: mirror.step() == step,
-                within=60,
-                what=f"the shadow at {step}",
-                state=mirror._state,
-            )
+            mirror.come_to(step)
             BREAKS[how](deployment, mirror, partial(monkeypatch.delenv, PAUSE_AT, raising=False))
             try:
                 starting.result(90)
@@ -112,23 +107,12 @@ def _play(
         else:
             mirror.start()
         markers = traffic.leave_open()
-        until(
-            lambda: mirror.lag() == 0,
-            within=60,
-            every=0.1,
-            what="the mirror to drain",
-            state=mirror._state,
-        )
+        drained(mirror)
         mirrored = ends(a)
         until(lambda: watch.refused > 2, within=30, what="a refused write")
         stopping = pool.submit(mirror.stop)
         if step in FAILING_OVER:
-            until(
-                lambda: mirror.step() == step,
-                within=90,
-                what=f"the shadow at {step}",
-                state=mirror._state,
-            )
+            mirror.come_to(step)
             BREAKS[how](deployment, mirror, partial(monkeypatch.delenv, PAUSE_AT, raising=False))
         stopping.result(160)
         until(lambda: len({p for p, _ in watch.written}) == 2, within=30, what="B to take writes")

@@ -83,12 +83,7 @@ def test_a_broker_of_b_that_dies_is_left_behind_and_comes_back(
             broken.kill()
         stopping = pool.submit(mirror.stop)
         if step:
-            until(
-                lambda: mirror.step() == step,
-                within=60,
-                what=f"the shadow at {step}",
-                state=mirror._state,
-            )
+            mirror.come_to(step)
             broken.kill()
             mirror.go_on()
         stopping.result(160)
@@ -136,21 +131,10 @@ def test_a_broker_that_comes_back_with_less_is_not_elected(
     monkeypatch.setenv(PAUSE_AT, "handing-over")
     mirror.crash()
     mirror.restart()
-    until(
-        lambda: mirror.lag() == 0,
-        within=60,
-        every=0.1,
-        what="the mirror to drain",
-        state=mirror._state,
-    )
+    shadows.drained(mirror)
     with ThreadPoolExecutor(1) as pool:
         stopping = pool.submit(mirror.stop)
-        until(
-            lambda: mirror.step() == "handing-over",
-            within=60,
-            what="the hand-over",
-            state=mirror._state,
-        )
+        mirror.come_to("handing-over")
         monkeypatch.delenv(PAUSE_AT)
         b.brokers[2].start()
         mirror.crash()
@@ -171,23 +155,12 @@ def test_the_controller_of_b_moves(
         if step == "mirroring":
             active.kill()
             shadows.own_write(wide.clusters["A"].bootstrap)
-            until(
-                lambda: mirror.lag() == 0,
-                within=60,
-                every=0.1,
-                what="the mirror to go on",
-                state=mirror._state,
-            )
+            shadows.drained(mirror)
             mirrored = ends(wide.clusters["A"])
             mirror.stop()
         else:
             stopping = pool.submit(mirror.stop)
-            until(
-                lambda: mirror.step() == step,
-                within=60,
-                what=f"the shadow at {step}",
-                state=mirror._state,
-            )
+            mirror.come_to(step)
             active.kill()
             mirror.go_on()
             stopping.result(160)
@@ -331,9 +304,7 @@ def test_growth_is_narrowed_by_the_next_process(
     monkeypatch.setenv(PAUSE_AT, "grown")
     mirroring(wide, mirror)
     grow(wide)
-    until(
-        lambda: mirror.step() == "grown", within=60, what="the shadow at grown", state=mirror._state
-    )
+    mirror.come_to("grown")
     monkeypatch.delenv(PAUSE_AT)
     with Watch(mirror, wide.clusters["B"].bootstrap, window=True).watching() as watch:
         began = time.monotonic()
@@ -371,9 +342,7 @@ def test_growth_that_was_lost_is_reported_and_holds_nobody_up(
     monkeypatch.setenv(PAUSE_AT, "grown")
     markers, mirrored = mirroring(wide, mirror)
     grow(wide)
-    until(
-        lambda: mirror.step() == "grown", within=60, what="the shadow at grown", state=mirror._state
-    )
+    mirror.come_to("grown")
     mirror.pause()
     until(forgotten(wide.clusters["B"]), within=120, every=0.1, what="its session to end")
     mirror.resume()
@@ -417,12 +386,7 @@ def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(
     admin = AdminClient(quiet(b))
     with ThreadPoolExecutor(1) as pool:
         stopping = pool.submit(mirror.stop)
-        until(
-            lambda: mirror.step() == step,
-            within=60,
-            what=f"the shadow at {step}",
-            state=mirror._state,
-        )
+        mirror.come_to(step)
         admin.delete_topics([OTHER])[OTHER].result(20)
         if then == "made again":
             until(

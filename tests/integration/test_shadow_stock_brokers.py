@@ -338,12 +338,7 @@ def test_a_broker_that_stood_still_all_the_while_is_reported_and_is_safe_when_it
     monkeypatch.setenv(PAUSE_AT, "registered")
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(mirror.start)
-        until(
-            lambda: mirror.step() == "registered",
-            within=60,
-            what="the shadow to be registered",
-            state=mirror._state,
-        )
+        mirror.come_to("registered")
         monkeypatch.delenv(PAUSE_AT)
         still.pause()
         try:

@@ -166,12 +166,7 @@ def test_a_failover_goes_on_without_a_topic_that_was_written_down_and_never_made
     monkeypatch.setenv(PAUSE_AT, "noted")
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(mirror.restart)
-        until(
-            lambda: mirror.step() == "noted",
-            within=60,
-            what="the shadow at noted",
-            state=mirror._state,
-        )
+        mirror.come_to("noted")
         mirror.crash()
         with pytest.raises(SetupError, match="ended"):
             starting.result(60)

@@ -402,36 +402,6 @@ def as_dumped(h: Headers, row: int) -> Fields:
     }
 
 
-def slowly_decoded(batch: reference.ReferenceBatch) -> Fields:
-    """The same from the slow decoder, which does not know a batch's position in the file."""
-    horizon = (
-        f"OptionalLong[{batch.base_timestamp}]" if batch.attributes & 0x40 else "OptionalLong.empty"
-    )
-    return {
-        "baseOffset": str(batch.base_offset),
-        "lastOffset": str(batch.last_offset),
-        "count": str(batch.count),
-        "baseSequence": str(batch.base_sequence),
-        "lastSequence": str(batch.last_sequence),
-        "producerId": str(batch.producer_id),
-        "producerEpoch": str(batch.producer_epoch),
-        "partitionLeaderEpoch": str(batch.leader_epoch),
-        "isTransactional": str(batch.transactional).lower(),
-        "isControl": str(batch.is_control).lower(),
-        "deleteHorizonMs": horizon,
-        time_type(batch): str(batch.max_timestamp),
-        "size": str(batch.length),
-        "magic": str(batch.magic),
-        "compresscodec": codecs.NAMES[batch.codec],
-        "crc": str(batch.crc),
-        "isvalid": str(batch.crc_ok).lower(),
-    }
-
-
-def without_position(fields: Fields) -> Fields:
-    return {name: value for name, value in fields.items() if name != "position"}
-
-
 def time_type(batch: reference.ReferenceBatch) -> str:
     return "LogAppendTime" if batch.attributes & layout.LOG_APPEND_TIME else "CreateTime"
 

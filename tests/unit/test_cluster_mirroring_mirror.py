@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import pytest
 
@@ -49,36 +49,32 @@ from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.kafka import Kafka, look_for
 from linkflap.harness.runtimes.kraft.configuration import BrokerPorts, server_properties
 from linkflap.topologies import parse
-from tests.unit.test_cluster_mirroring_verbs import headers
+from tests.unit.test_cluster_mirroring_verbs import RowFields, headers, row
 
 
-def row(partition: int = 0, state: str = "MIRRORING", **fields: str | int) -> DescribeRow:
-    given: dict[str, Any] = {
-        "source_offset": 10,
-        "destination_offset": 10,
-        "lag": 0,
-        "retries": 0,
-        "error": "",
-        **fields,
-    }
-    return DescribeRow(topic="A.orders", partition=partition, state=state, **given)
+def mirrored_row(
+    partition: int = 0, state: str = "MIRRORING", **fields: Unpack[RowFields]
+) -> DescribeRow:
+    known: RowFields = {"source_offset": 10, "destination_offset": 10, "lag": 0}
+    return row("A.orders", state, partition, **(known | fields))
 
 
 def test_mirroring_means_a_row_of_every_partition_in_that_state() -> None:
     both = [("A.orders", 0), ("A.orders", 1)]
-    assert mirroring([row(0), row(1)], both)
-    assert not mirroring([row(0)], both), "rows may be missing"
+    assert mirroring([mirrored_row(0), mirrored_row(1)], both)
+    assert not mirroring([mirrored_row(0)], both), "rows may be missing"
     assert not mirroring(
-        [row(0), row(1, "FAILED", error="Failed to get source metadata", lag=-1)], both
+        [mirrored_row(0), mirrored_row(1, "FAILED", error="Failed to get source metadata", lag=-1)],
+        both,
     )
     assert not mirroring([], [])
 
 
 def test_states_are_summed_up_with_their_errors() -> None:
     rows = [
-        row(0),
-        row(1, "FAILED", error="Failed to get source metadata"),
-        row(2, "FAILED", error="Failed to get source metadata"),
+        mirrored_row(0),
+        mirrored_row(1, "FAILED", error="Failed to get source metadata"),
+        mirrored_row(2, "FAILED", error="Failed to get source metadata"),
     ]
     assert summary(rows) == "2 FAILED, 1 MIRRORING; Failed to get source metadata"
     assert summary([]) == "no rows"
@@ -135,7 +131,7 @@ def stopping_mirror(monkeypatch: pytest.MonkeyPatch, *states: str) -> tuple[Any,
     monkeypatch.setattr(mirror, "STOP_SECONDS", 0.1)
     monkeypatch.setattr(logs, "every_log", lambda cluster, partitions: {})
     monkeypatch.setattr(made, "lag", lambda: 0, raising=False)
-    rows = [row(n, state) for n, state in enumerate(states)]
+    rows = [mirrored_row(n, state) for n, state in enumerate(states)]
     made.link, made._homes, made._destination = LinkSpec(source="A", destination="B"), ("A",), None
     made._recorder = SimpleNamespace(write=written.append)
     made._admin = SimpleNamespace(
@@ -229,16 +225,7 @@ WHY = "The source topic is deleted."
 
 
 def failed_row(partition: int, state: str, retries: int, error: str = "") -> DescribeRow:
-    return DescribeRow(
-        topic="A.orders",
-        partition=partition,
-        state=state,
-        source_offset=-1,
-        destination_offset=-1,
-        lag=-1,
-        retries=retries,
-        error=error,
-    )
+    return row("A.orders", state, partition, retries=retries, error=error)
 
 
 def test_a_topic_is_given_up_where_a_partition_has_failed_and_is_not_tried_again() -> None:
@@ -594,19 +581,7 @@ class Brokers:
 
 
 def rows(*states: str) -> list[DescribeRow]:
-    return [
-        DescribeRow(
-            topic="A.orders",
-            partition=number,
-            state=state,
-            source_offset=-1,
-            destination_offset=-1,
-            lag=-1,
-            retries=0,
-            error="",
-        )
-        for number, state in enumerate(states)
-    ]
+    return [row("A.orders", state, number) for number, state in enumerate(states)]
 
 
 def test_a_partition_that_is_left_behind_gets_another_leader_once() -> None:
@@ -641,19 +616,6 @@ def value(state: int) -> bytes:
     return struct.pack(">hbbh", 0, state, -1, 0) + b"\x00\x00"
 
 
-def state_row(partition: int, state: str, topic: str = "A.x") -> DescribeRow:
-    return DescribeRow(
-        topic=topic,
-        partition=partition,
-        state=state,
-        source_offset=0,
-        destination_offset=0,
-        lag=0,
-        retries=0,
-        error="",
-    )
-
-
 def test_the_latest_record_of_a_partition_counts_and_a_tombstone_takes_it_away() -> None:
     records = [
         (key(0), value(0)),
@@ -674,10 +636,10 @@ def test_bytes_of_another_form_are_said(record: tuple[bytes, bytes]) -> None:
 def test_what_describe_says_otherwise_differs_and_other_topics_are_left_out() -> None:
     found = {("A-B", SPELLED, 0): "MIRRORING", ("A-B", SPELLED, 1): "FAILED"}
     ids = {"A.x": SPELLED}
-    rows = [state_row(1, "MIRRORING"), state_row(0, "MIRRORING"), state_row(0, "PAUSED", "A.other")]
+    rows = [row("A.x", "MIRRORING", 1), row("A.x", "MIRRORING", 0), row("A.other", "PAUSED", 0)]
     assert differing("A-B", found, ids, rows) == {
         "A.x": ("partition 1: FAILED recorded, MIRRORING described",)
     }
-    assert differing("A-B", found, ids, [state_row(2, "MIRRORING")]) == {
+    assert differing("A-B", found, ids, [row("A.x", "MIRRORING", 2)]) == {
         "A.x": ("partition 2: nothing recorded, MIRRORING described",)
     }

@@ -7,9 +7,10 @@ import shutil
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypedDict, Unpack, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -69,10 +70,10 @@ from linkflap.harness.model.events import (
     VerbsPlayed,
     stamped,
 )
-from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario
+from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.wait import until
-from linkflap.topologies import parse
+from tests.scenarios import scenario_of
 
 TOPICS = ["A.x", "A.y"]
 
@@ -80,6 +81,31 @@ TOPICS = ["A.x", "A.y"]
 def refusing(topics: Collection[str]) -> list[Write]:
     """A destination of two brokers, both of which refuse writes as the KIP says."""
     return [Write(broker=n, topic=min(topics), partition=n, code=134) for n in (1, 2)]
+
+
+def row(topic: str, state: str, partition: int = 0, **fields: Unpack[RowFields]) -> DescribeRow:
+    """What describe says of a partition whose offsets it does not know."""
+    unknown = DescribeRow(
+        topic=topic,
+        partition=partition,
+        state=state,
+        source_offset=-1,
+        destination_offset=-1,
+        lag=-1,
+        retries=0,
+        error="",
+    )
+    return replace(unknown, **fields)
+
+
+class RowFields(TypedDict, total=False):
+    """The other fields of a row."""
+
+    source_offset: int
+    destination_offset: int
+    lag: int
+    retries: int
+    error: str
 
 
 class ModelledInUse:
@@ -101,19 +127,7 @@ class ModelledInUse:
 
     def describe(self) -> list[DescribeRow]:
         states = {**self.world.topics, "A.linkflap-canary": MIRRORING}
-        return [
-            DescribeRow(
-                topic=t,
-                partition=0,
-                state=s,
-                source_offset=-1,
-                destination_offset=-1,
-                lag=-1,
-                retries=0,
-                error="",
-            )
-            for t, s in states.items()
-        ]
+        return [row(t, s) for t, s in states.items()]
 
 
 def test_every_sequence_begins_with_a_pause_and_promotes_nothing() -> None:
@@ -229,19 +243,7 @@ class Admin:
         self.values[setting] = value
 
     def describe(self, name: str) -> list[DescribeRow]:
-        return [
-            DescribeRow(
-                topic="A.x",
-                partition=n,
-                state=s,
-                source_offset=-1,
-                destination_offset=-1,
-                lag=-1,
-                retries=0,
-                error="",
-            )
-            for n, s in enumerate(self.states)
-        ]
+        return [row("A.x", s, n) for n, s in enumerate(self.states)]
 
     def create(self, name: str, configs: Mapping[str, str]) -> None:
         self.created.append(configs)
@@ -324,15 +326,7 @@ def test_paused_topics_are_resumed_until_all_are_mirrored() -> None:
 @pytest.mark.parametrize("kind", ["shadow", "mm2"])
 def test_other_mirrors_are_processes_and_have_no_object_for_these_faults(kind: str) -> None:
     fault = FaultSpec(id="f", fault="mirror-verbs", target="A->B", at=0, duration=1)
-    scenario = Scenario(
-        name="s",
-        about="",
-        seed=0,
-        topology=parse("A->B"),
-        mirror=MirrorSpec(kind=kind),
-        workloads=(),
-        schedule=(fault,),
-    )
+    scenario = scenario_of(mirror=kind, schedule=(fault,))
     with pytest.raises(
         InputError, match=r"NOT APPLICABLE: fault 'f' \(mirror-verbs\) does not apply to mirror"
     ):
@@ -482,20 +476,7 @@ class Modelled:
         return min(wanted.errors, default="")
 
     def describe(self) -> list[DescribeRow]:
-        return [
-            DescribeRow(
-                topic=t,
-                partition=n,
-                state=s,
-                source_offset=-1,
-                destination_offset=-1,
-                lag=-1,
-                retries=0,
-                error="",
-            )
-            for t, s in self.world.topics.items()
-            for n in range(2)
-        ]
+        return [row(t, s, n) for t, s in self.world.topics.items() for n in range(2)]
 
 
 def test_a_build_that_does_as_the_kip_says_agrees() -> None:

@@ -100,25 +100,6 @@ FAULTS = {
 }  # fmt: skip
 
 
-def test_a_marker_of_a_coordinator_that_was_fenced_is_found(tmp_path: Path) -> None:
-    data = [
-        batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True),
-        marker(1, COMMIT, pid=1, epoch=0, coordinator=4),
-    ]
-    data += [
-        batch(2, ONE, pid=1, epoch=0, seq=1, transactional=True),
-        marker(3, COMMIT, pid=1, epoch=0, coordinator=3),
-    ]
-    segment(tmp_path / "bad-0", data)
-    document = look(tmp_path, code=1)
-    assert found(document) == [("coordinator-epoch-regression", "bad", 0, 3)]
-    assert document["cases"][0]["evidence"] == {
-        "producer_id": 1,
-        "coordinator_epoch": 3,
-        "fenced_by": 4,
-    }
-
-
 @pytest.mark.parametrize("kind", FAULTS)
 def test_a_fault_is_found_with_the_batches_that_show_it(tmp_path: Path, kind: str) -> None:
     data, offset = FAULTS[kind]
@@ -306,38 +287,6 @@ def test_a_first_sequence_above_zero_cannot_be_known(tmp_path: Path) -> None:
     assert line.startswith("orders-0: sequence-start: 1 producers of ")
 
 
-def test_a_sequence_that_continues_after_a_reset_is_found_and_a_new_one_is_not(
-    tmp_path: Path,
-) -> None:
-    """A's producer ended at sequence 0, B's with the same id continues at 1: its first record was
-    acknowledged and not appended."""
-    mirrored, reset = batch(0, ONE, pid=1, epoch=0, seq=0), mirror_pid_reset(1)
-    segment(tmp_path / "bad-0", [mirrored, reset, batch(2, ONE, pid=1, epoch=0, seq=1)])
-    segment(tmp_path / "good-0", [mirrored, reset, batch(2, TWO, pid=1, epoch=0, seq=0)])
-    document = look(tmp_path, code=1)
-    assert found(document) == [("sequence-start", "bad", 0, 2)]
-    assert document["cases"][0]["evidence"]["goes_on_from"] == 0
-
-
-def test_a_mirrored_batch_that_is_there_again_is_found_behind_a_reset(tmp_path: Path) -> None:
-    own = batch(2, TWO, pid=1, epoch=0, seq=0)
-    segment(
-        tmp_path / "bad-0",
-        [
-            batch(0, ONE, pid=1, epoch=0, seq=0),
-            mirror_pid_reset(1),
-            own,
-            batch(4, ONE, pid=1, epoch=0, seq=0),
-        ],
-    )
-    assert ("sequence-repeat", "bad", 0, 4) in found(look(tmp_path, code=1))
-
-
-def test_sessions_that_outlive_a_failback_are_accepted(tmp_path: Path) -> None:
-    """A's own sessions continue at sequences 2 and 5 after B's reset and A's."""
-    assert look(KIP_1279 / "5-a-stopped" / "A", code=0)["cases"] == []
-
-
 def test_an_id_that_is_transactional_in_one_partition_and_not_in_another_has_two_owners(
     tmp_path: Path,
 ) -> None:
@@ -355,22 +304,6 @@ def test_an_id_that_is_transactional_in_one_partition_and_not_in_another_has_two
     assert len(document["cases"][0]["batches"]) == 2
 
 
-def test_sequences_that_break_where_compaction_took_batches_are_noted_and_no_finding(
-    tmp_path: Path,
-) -> None:
-    segment(
-        tmp_path / "t-0",
-        [
-            batch(3, ONE, pid=1, epoch=0, seq=3), batch(4, ONE, pid=1, epoch=0, seq=4),
-            batch(9, ONE, pid=1, epoch=0, seq=9), batch(12, ONE, pid=2, epoch=0, seq=2),
-        ],
-    )  # fmt: skip
-    assert look(tmp_path, code=0)["notes"] == [
-        f"t-0: 3 sequences of {tmp_path.name} break where offsets are missing: compaction, or loss",
-        f"9 offsets of {tmp_path.name}'s t-0 are missing, first 0: compaction, or loss",
-    ]
-
-
 def test_accepted_also_if_compaction_left_only_a_marker_before(tmp_path: Path) -> None:
     """Transactions before KIP-890: an aborted or committed transaction's producer id continues in
     the next."""
@@ -382,20 +315,6 @@ def test_accepted_also_if_compaction_left_only_a_marker_before(tmp_path: Path) -
     assert [n.partition(" ")[0] for n in look(tmp_path, code=0)["notes"]] == ["t-0:", "2"]
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 3\n")
     assert look(tmp_path, code=0)["notes"][0].endswith("'s t-0 are missing, first 0: compaction")
-
-
-def test_a_sequence_that_breaks_where_nothing_is_missing_is_reported_whatever_is_missing_elsewhere(
-    tmp_path: Path,
-) -> None:
-    segment(
-        tmp_path / "t-0",
-        [batch(0, ONE), batch(5, ONE, pid=1, epoch=0, seq=0), batch(6, ONE, pid=1, epoch=0, seq=2)],
-    )
-    document = look(tmp_path, code=1)
-    assert found(document) == [("sequence-gap", "t", 0, 6)]
-    assert document["notes"] == [
-        f"4 offsets of {tmp_path.name}'s t-0 are missing, first 1: compaction, or loss"
-    ]
 
 
 def test_offsets_that_are_missing_are_noted_though_no_sequence_breaks(tmp_path: Path) -> None:

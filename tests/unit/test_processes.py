@@ -21,7 +21,7 @@ from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.process_identity import identify
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.history import Fetched, Operation, Poll, SendGroup
-from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Appender, Run, RunReader, RunWriter, last_rows
@@ -45,6 +45,7 @@ from linkflap.harness.workloads.protocol import (
     State,
 )
 from linkflap.harness.workloads.worker import Worker
+from tests.scenarios import scenario_of
 
 # Producers of a worker, how its process is killed, and events of its run.
 
@@ -84,15 +85,7 @@ def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunWrite
     started."""
     monkeypatch.chdir(tmp_path)
     topology = Topology(clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")), links=())
-    scenario = Scenario(
-        name="x",
-        about="",
-        seed=1,
-        topology=topology,
-        mirror=MirrorSpec(kind="none"),
-        workloads=(),
-        schedule=(),
-    )
+    scenario = scenario_of(topology)
     run = Run.begun(scenario, "process")
     writer = RunWriter(Path("run"), run)
     yield writer

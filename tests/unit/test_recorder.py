@@ -24,8 +24,7 @@ from linkflap.chaos.cases.tools.wire import ProducerIdentity, record_batch
 from linkflap.harness.machine import children
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.history import Operation
-from linkflap.harness.model.scenario import MirrorSpec, Scenario, TopicSpec, WorkloadSpec
-from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.model.scenario import TopicSpec, WorkloadSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.wire import messages
@@ -48,6 +47,7 @@ from linkflap.spark_verify.read.assemble import PartitionRows
 from linkflap.spark_verify.read.names import named_on_the_wire
 from linkflap.spark_verify.read.pieces import history_rows
 from linkflap.topologies import parse
+from tests.scenarios import ALONE, scenario_of
 from tests.unit.checks.histories import Log, but, poll, promoted, view
 
 TOPIC = "A.t"
@@ -166,15 +166,7 @@ class Wire:
 
 @pytest.fixture
 def wire(tmp_path: Path) -> Iterator[Wire]:
-    scenario = Scenario(
-        name="x",
-        about="",
-        seed=1,
-        topology=Topology(clusters=(ClusterSpec(name="A"),), links=()),
-        mirror=MirrorSpec(kind="none"),
-        workloads=(),
-        schedule=(),
-    )
+    scenario = scenario_of(ALONE)
     writer = RunWriter(tmp_path / "run", Run.begun(scenario, "process"))
     yield Wire(writer)
     writer.close("finished")
@@ -580,16 +572,7 @@ def test_what_cannot_be_recorded_is_refused(
     program = WorkloadSpec(
         kind="command", home="A", command=("true",), writes=("payments",), record="wire"
     )
-    scenario = Scenario(
-        name="x",
-        about="",
-        seed=1,
-        topology=parse(topology),
-        mirror=MirrorSpec(kind=mirror),
-        workloads=(program,),
-        schedule=(),
-        topics=TopicSpec(config=config),
-    )
+    scenario = scenario_of(topology, mirror, workloads=(program,), topics=TopicSpec(config=config))
     assert scenario.recorded_topics == {"A.payments"}
     refused = pytest.raises(InputError, match=words) if words else contextlib.nullcontext()
     with refused:
@@ -606,15 +589,7 @@ def test_topics_that_brokers_stamp_cannot_be_followed_through_mirror_maker() -> 
     clusters = tuple(
         replace(each, config=stamping) if each.name == "B" else each for each in topology.clusters
     )
-    scenario = Scenario(
-        name="x",
-        about="",
-        seed=1,
-        topology=replace(topology, clusters=clusters),
-        mirror=MirrorSpec(kind="mm2"),
-        workloads=(program,),
-        schedule=(),
-    )
+    scenario = scenario_of(replace(topology, clusters=clusters), "mm2", workloads=(program,))
     with pytest.raises(InputError, match="whose copies have times of their own"):
         check_recorded(scenario, "process")
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from linkflap.harness import workloads
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.payload import FOREIGN, HEADER, KEYS, Values, encode, uid_in
-from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import Option, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import now, until
 from linkflap.harness.rundir import Run, RunWriter
@@ -52,6 +52,7 @@ from linkflap.spark_verify.facts.sends_and_reads import (
 )
 from tests.oracles import random_runs
 from tests.planted import clients
+from tests.scenarios import scenario_of
 from tests.synthetic import same
 
 # Making workloads: options are checked before anything starts, names and numbers are unique,
@@ -73,15 +74,7 @@ class Nowhere:
 @pytest.fixture
 def writer(tmp_path: Path) -> Iterator[RunWriter]:
     topology = Topology(clusters=(ClusterSpec(name="A"),), links=())
-    scenario = Scenario(
-        name="x",
-        about="",
-        seed=1,
-        topology=topology,
-        mirror=MirrorSpec(kind="none"),
-        workloads=(),
-        schedule=(),
-    )
+    scenario = scenario_of(topology)
     run = Run.begun(scenario, "process")
     writer = RunWriter(tmp_path / "run", run)
     yield writer

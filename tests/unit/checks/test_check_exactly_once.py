@@ -12,7 +12,7 @@ import pytest
 
 from linkflap.harness.guarantees import DECLARATIONS, declared
 from linkflap.harness.model.history import GroupOffset
-from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, WorkloadSpec
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding
@@ -21,8 +21,8 @@ from linkflap.spark_verify.facts.partition_facts import LogPromotion, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send, Sends
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.verdict.allowances import why_allowed
-from linkflap.topologies import parse
 from tests.oracles import agreement
+from tests.scenarios import scenario_of
 from tests.traced import peak
 from tests.unit.checks.histories import (
     SECOND,
@@ -265,12 +265,13 @@ def test_a_coordinator_that_loads_anew_may_answer_with_an_earlier_commit(
 
 
 def test_it_is_due_where_relays_begin_and_nowhere_else() -> None:
-    scenario = Scenario(
-        name="s", about="", seed=1, topology=parse("A->B"),
-        mirror=declared(MirrorSpec(kind="shadow")), schedule=(),
-        workloads=(WorkloadSpec(kind="transactional", home="A"),
-            WorkloadSpec(kind="relay", home="A")),
-    )  # fmt: skip
+    scenario = scenario_of(
+        mirror=declared(MirrorSpec(kind="shadow")),
+        workloads=(
+            WorkloadSpec(kind="transactional", home="A"),
+            WorkloadSpec(kind="relay", home="A"),
+        ),
+    )
     due = REGISTRY[NAME].due_at
     assert due is not None
     assert due(scenario, ()) == {("A", "native"), ("A", "checkpoints")}

@@ -10,11 +10,11 @@ import pytest
 from linkflap.harness.guarantees import declared
 from linkflap.harness.log.coordinators import GROUPS, GroupCommit, GroupMembers
 from linkflap.harness.model.history import GroupOffset
-from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
 from linkflap.spark_verify.facts.partition_facts import LogTruncation, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import PartitionView
-from linkflap.topologies import parse
+from tests.scenarios import scenario_of
 from tests.unit.checks.histories import SECOND, Log, but, poll, promoted, samples, view
 from tests.unit.checks.verdicts import (
     Rejected,
@@ -233,11 +233,9 @@ def test_the_groups_own_commit_after_the_failover_is_no_checkpoint() -> None:
 
 def test_it_is_due_where_a_group_follows_a_failover() -> None:
     def due(*workloads: WorkloadSpec, **mirror: str) -> Collection[tuple[str, str]]:
-        scenario = Scenario(
-            name="", about="", seed=1, topology=parse("A->B"),
-            mirror=declared(MirrorSpec(kind="mm2", options=mirror)),
-            workloads=workloads, schedule=(),
-        )  # fmt: skip
+        scenario = scenario_of(
+            mirror=declared(MirrorSpec(kind="mm2", options=mirror)), workloads=workloads
+        )
         return due_at(NAME, scenario, FAILED_OVER)
 
     def readers(**options: str | bool) -> WorkloadSpec:

@@ -12,12 +12,12 @@ import pytest
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import GroupOffset
-from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.partition_facts import Copying, LogPromotion, Window
 from linkflap.spark_verify.facts.view import PartitionView
-from linkflap.topologies import parse
 from tests.oracles.agreement import findings
+from tests.scenarios import scenario_of
 from tests.unit.checks.histories import SECOND, Log, but, promoted, view
 from tests.unit.checks.verdicts import due_at
 
@@ -221,15 +221,7 @@ def test_it_is_due_where_such_a_program_is_in_the_end(
     program = WorkloadSpec(
         kind="command", home="A", command=("x",), reads=("t",), writes=("out",), exactly_once=True
     )
-    scenario = Scenario(
-        name="s",
-        about="",
-        seed=1,
-        topology=parse("A->B"),
-        mirror=MirrorSpec(kind="shadow"),
-        workloads=(program,),
-        schedule=(),
-    )
+    scenario = scenario_of(mirror="shadow", workloads=(program,))
     assert due_at(NAME, scenario, promotions) == due
     assert (
         due_at(

@@ -8,10 +8,10 @@ from typing import Unpack
 import pytest
 
 from linkflap.harness.guarantees import declared
-from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
 from linkflap.spark_verify.facts.view import PartitionView
-from linkflap.topologies import parse
 from tests.kafka_log import crc_with_id
+from tests.scenarios import scenario_of
 from tests.unit.checks.histories import SECOND, History, Log, but, mirror_stop, promoted, view
 from tests.unit.checks.round_trip import on_a, on_b, trip
 from tests.unit.checks.verdicts import (
@@ -160,10 +160,9 @@ def test_records_before_the_damage_are_compared() -> None:
     ids=str,
 )
 def test_it_is_due_where_offsets_are_kept(mirror: MirrorSpec, due: set[tuple[str, str]]) -> None:
-    scenario = Scenario(
-        name="s", about="", seed=1, topology=parse("A->B"), mirror=declared(mirror), schedule=(),
-        workloads=(WorkloadSpec(kind="transactional", home="A"),),
-    )  # fmt: skip
+    scenario = scenario_of(
+        mirror=declared(mirror), workloads=(WorkloadSpec(kind="transactional", home="A"),)
+    )
     assert set(due_at(NAME, scenario, [])) == due
 
 

@@ -7,10 +7,10 @@ from typing import TypedDict, Unpack
 import pytest
 
 from linkflap.harness.guarantees import declared
-from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.sends_and_reads import Read
-from linkflap.topologies import parse
+from tests.scenarios import scenario_of
 from tests.unit.checks.histories import SECOND, Log, commit, poll, promoted, samples, send, view
 from tests.unit.checks.round_trip import ACKED, trip
 from tests.unit.checks.verdicts import (
@@ -190,25 +190,25 @@ HOME_AGAIN = promoted(4, kind="planned", source="B", cluster="A")
 def test_it_is_due_where_readers_are_in_the_end(
     readers: list[WorkloadSpec], promotions: list[LogPromotion], due: set[tuple[str, str]]
 ) -> None:
-    scenario = Scenario(
-        name="s", about="", seed=1, topology=parse("A->B"),
-        mirror=declared(MirrorSpec(kind="shadow")), schedule=(),
+    scenario = scenario_of(
+        mirror=declared(MirrorSpec(kind="shadow")),
         workloads=(WorkloadSpec(kind="transactional", home="A"), *readers),
-    )  # fmt: skip
+    )
     assert due_at(NAME, scenario, promotions) == due
 
 
 def test_a_reader_of_another_homes_topics_does_not_get_native_records() -> None:
     """A<->B: A's clients have moved to B; a reader that stayed on A reads what is mirrored from
     B."""
-    scenario = Scenario(
-        name="s", about="", seed=1, topology=parse("A<->B"),
-        mirror=declared(MirrorSpec(kind="shadow")), schedule=(),
+    scenario = scenario_of(
+        "A<->B",
+        declared(MirrorSpec(kind="shadow")),
         workloads=(
-            *(WorkloadSpec(kind="transactional", home=home) for home in "AB"), GROUP,
+            *(WorkloadSpec(kind="transactional", home=home) for home in "AB"),
+            GROUP,
             WorkloadSpec(kind="readers", home="B", options={"cluster": "A", "assign": True}),
         ),
-    )  # fmt: skip
+    )
     assert due_at(NAME, scenario, [promoted(1, kind="planned")]) == {
         ("B", "native"),
         ("A", "mirrored"),

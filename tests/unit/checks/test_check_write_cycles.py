@@ -9,12 +9,12 @@ from typing import Unpack
 import pytest
 
 from linkflap.harness.guarantees import declared
-from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import PartialFinding
 from linkflap.spark_verify.checks.write_cycles import components
 from linkflap.spark_verify.facts.sends_and_reads import Send
-from linkflap.topologies import parse
+from tests.scenarios import scenario_of
 from tests.unit.checks.histories import Committed, Log, commit, ints, view
 from tests.unit.checks.verdicts import (
     Rejected,
@@ -139,9 +139,8 @@ def test_components() -> None:
 def test_it_is_due_where_a_workload_reads_inside_of_its_transactions(
     kinds: list[str], due: set[tuple[str, str]]
 ) -> None:
-    scenario = Scenario(
-        name="s", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="mm2")),
-        schedule=(),
+    scenario = scenario_of(
+        mirror=declared(MirrorSpec(kind="mm2")),
         workloads=tuple(WorkloadSpec(kind=kind, home="A") for kind in kinds),
-    )  # fmt: skip
+    )
     assert due_at(NAME, scenario, []) == due
