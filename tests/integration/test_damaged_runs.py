@@ -298,7 +298,7 @@ def test_no_check_is_valid_that_had_something_due_and_examined_nothing(
 def test_the_command_prints_one_document_and_exits_with_unknown(
     torn: dict[str, tuple[Judgement, Torn]],
 ) -> None:
-    judgement, expected = torn["half_a_line"]
+    judgement, expected = torn["a_stale_verdict"]
     done = CliRunner().invoke(
         linkflap, ["verify", str(judgement.folder), "--json"], standalone_mode=False
     )
