@@ -254,6 +254,8 @@ class WireRecorded(OfCluster, frozen=True, kw_only=True):
     unpromised: int
     unread: Mapping[str, int]
     passed: Mapping[str, int]
+    delivered: int | None = None
+    committed: int | None = None
 
 
 class Captured(OfCluster, frozen=True, kw_only=True):

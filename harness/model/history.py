@@ -67,13 +67,15 @@ class Fetched:
     Records that are not ours have uid -1 and runs of one. In a row of kind commit, `position` is
     the committed offset; of kind acquire, how often these records were delivered with this time; of
     kind settled, the start offset of the share group. Where it is what records were made from
-    (`SendGroup.made_from`), `position` is the group offset that is committed with them.
+    (`SendGroup.made_from`), `position` is the group offset that is committed with them. Of what was
+    recorded on the wire, all uids are -1, and `crcs` has for each run the CRC of its batch.
     """
 
     topic: str
     partition: Small
     runs: tuple[tuple[Uid, OffsetOrNone, Count], ...] = ()
     position: OffsetOrNone = -1
+    crcs: tuple[CrcOrNone, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,10 @@ class Program(Protocol):
 class Clients(Protocol):
     """All workload clients of a run."""
 
+    @property
+    def transactional(self) -> bool:
+        """Whether any client of linkflap's own, or of the test's, writes in transactions."""
+
     def transactions_ended(self) -> int:
         """Transactions that were committed or aborted so far, on all clusters."""
 
@@ -510,10 +514,13 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireRecording:
-    """What is recorded on the wire: the writes to `topics`, into the run directory `root`."""
+    """What is recorded on the wire, into the run directory `root`: the writes to `topics`, what is
+    read of `reads`, and what `groups` commit of these."""
 
     root: Path
     topics: frozenset[str]
+    reads: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
 
 
 class WireRecorder(Protocol):

@@ -214,6 +214,24 @@ class Scenario:
             topic_name(w.home, topic) for w in self.workloads if w.record for topic in w.writes
         )
 
+    @property
+    def fetched_topics(self) -> frozenset[str]:
+        """The topics of programs whose reads are recorded on the wire: they may read what they
+        write, too."""
+        return frozenset(
+            topic_name(w.home, topic)
+            for w in self.workloads
+            if w.record
+            for topic in (*w.reads, *w.writes)
+        )
+
+    @property
+    def recorded_groups(self) -> frozenset[str]:
+        """The groups of these programs, unless another program is in them that is not recorded."""
+        programs = [(w, str(w.options.get("group", ""))) for w in self.workloads if w.command]
+        beside = {group for w, group in programs if not w.record}
+        return frozenset(group for w, group in programs if w.record) - {"", *beside}
+
 
 PRODUCERS: Final = ("transactional", "idempotent", "zombie")
 READERS: Final = ("readers", "share-group", "relay")

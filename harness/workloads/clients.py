@@ -79,6 +79,11 @@ class WorkloadClients:
             worker.look()
         return not waiting
 
+    @property
+    def transactional(self) -> bool:
+        """Whether any client of linkflap's own writes in transactions."""
+        return any(w.spec.kind in ("transactional", "zombie", "relay") for w in self.workloads)
+
     def open_transactions(self, cluster: str) -> int:
         """The number of transactions on this cluster that have written records and are open now."""
         return sum(workload.open_transactions(cluster) for workload in self.workloads)

@@ -119,10 +119,10 @@ def check(spec: WorkloadSpec) -> None:
                 f"workload command cannot have the topic {topic!r}; name it without its home, in "
                 "Kafka's characters"
             )
-    if spec.record and not spec.writes:
+    if spec.record and not (spec.writes or spec.reads):
         raise InputError(
-            'record = "wire" records what a program writes to the topics that it names; add '
-            "writes = […], or leave record out"
+            'record = "wire" records what a program writes to the topics that it names, and reads '
+            "of them; add writes = […] or reads = […], or leave record out"
         )
     if spec.exactly_once:
         _check_exactly_once(spec)

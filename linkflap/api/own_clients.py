@@ -125,10 +125,7 @@ class OwnClients(WorkloadClients):
     @property
     def transactional(self) -> bool:
         """Whether any client writes in transactions."""
-        kinds = {workload.spec.kind for workload in self.workloads}
-        return any(client.transactional for client in self._own) or bool(
-            kinds & {"transactional", "zombie", "relay"}
-        )
+        return any(client.transactional for client in self._own) or super().transactional
 
     def workloads_of_own(self) -> list[WorkloadSpec]:
         """The workloads of the caller's producers for run.json: one for each home of the topics

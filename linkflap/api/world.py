@@ -10,7 +10,6 @@ from typing import Final, Literal, final
 
 from linkflap.api import runs
 from linkflap.api.faults import Broker, Faults, Link, Window
-from linkflap.api.own_clients import OwnClients
 from linkflap.api.runs import Judged
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import KILL
@@ -146,10 +145,7 @@ class World:
         planned: the mirror drains first, so end all transactions before. forced: the brokers of the
         source are killed.
         """
-        options: dict[str, Option] = (
-            {} if kind == "planned" or self._transactional() else {"least_open": 0}
-        )
-        return self.fault(f"failover-{kind}", link, **options)
+        return self.fault(f"failover-{kind}", link)
 
     def verify(self) -> Judged:
         """Judges the run directory. In the with block, it stops everything first."""
@@ -157,10 +153,6 @@ class World:
         judged = runs.verify(self.folder)
         self.judged = True
         return judged
-
-    def _transactional(self) -> bool:
-        clients = self._inner.clients
-        return isinstance(clients, OwnClients) and clients.transactional
 
     def _known(self, what: str, name: str, known: Mapping[str, object]) -> str:
         self._check_open()

@@ -109,8 +109,12 @@ def check_recorded(scenario: Scenario, runtime: str) -> None:
 
 def on_the_wire(scenario: Scenario, root: Path) -> WireRecording | None:
     """What is recorded on the wire; None: nothing."""
-    topics = scenario.recorded_topics
-    return WireRecording(root=root, topics=topics) if topics else None
+    reads = scenario.fetched_topics
+    if not reads:
+        return None
+    return WireRecording(
+        root=root, topics=scenario.recorded_topics, reads=reads, groups=scenario.recorded_groups
+    )
 
 
 def commands(scenario: Scenario) -> dict[str, Sequence[str]]:

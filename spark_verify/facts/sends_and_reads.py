@@ -64,7 +64,8 @@ class Send:
 class Read:
     """The records of one poll in this partition. `uids` and `offsets` are in the order of the poll.
     For a member of a share group: its action (`harness.model.history.ShareKind`); for acquired
-    records, `position` is the delivery count.
+    records, `position` is the delivery count. `crcs`: where it was recorded on the wire, the CRC of
+    the batch of each record.
     """
 
     reader: str
@@ -78,6 +79,7 @@ class Read:
     position: int
     uids: Ints
     offsets: Ints
+    crcs: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 NUMBERS: Final = tuple(each.name for each in fields(Send) if each.type == "int")

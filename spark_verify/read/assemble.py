@@ -65,7 +65,11 @@ from linkflap.spark_verify.facts.view import (
 )
 from linkflap.spark_verify.read.captures import CapturedReplica
 from linkflap.spark_verify.read.log_rows import batch_rows
-from linkflap.spark_verify.read.names import named_by_content, named_on_the_wire
+from linkflap.spark_verify.read.names import (
+    fetched_on_the_wire,
+    named_by_content,
+    named_on_the_wire,
+)
 from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.read.rows import HEADER_FIELDS, HISTORY, RECORD_FIELDS, of_kind
 
@@ -428,7 +432,7 @@ def rows_of(column: pa.BinaryArray, kind: str) -> list[NDArray[Any]]:
 
 
 _WATERMARKS: Final = pa.schema(list(HISTORY.field("watermark").type))
-_GOT: Final = {"uids": "<i8", "offsets": "<i8"}
+_GOT: Final = {"uids": "<i8", "offsets": "<i8", "crcs": "<i8"}
 
 
 def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch]) -> PartitionView:
@@ -461,6 +465,7 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
     )
     if topic in run.facts.programs:
         seen = _of_a_program(seen)
+    seen = replace(seen, reads=fetched_on_the_wire(seen))
     if not (run.facts.recorded or run.facts.mirror.guarantee.offsets_kept):
         seen = named_by_content(seen)
     cleaned = _cleaned(seen)

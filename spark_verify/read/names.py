@@ -6,10 +6,12 @@ clients wrote it; where a mirror maps producer ids, by the id at the source. A b
 producer id is identified by its acknowledged offset, if its CRC is that of what was asked to be
 written there, or by its CRC alone if no offset was acknowledged. (Brokers that rewrite batches, for
 instance for LogAppendTime, give all of them other CRCs: then by offset alone.) Equal batches of
-which no offset was acknowledged have no name. A batch of a transaction that was never acknowledged
+which no offset was acknowledged have no name. One that was asked for once, and is there at another
+offset too, was written twice. A batch of a transaction that was never acknowledged
 is judged only if it is there: a client may commit without it. Where a mirror moves offsets, what it
 mirrored is named by the record at the source with the same content. What a reader got is what its
-cluster had at that offset then.
+cluster had at that offset then; what was fetched on the wire is that only if the CRC of its batch
+is the same.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ _LARGEST: Final = 2**63 - 1
 _LOW: Final = 0x7FFFFFFF
 _ABOVE_ALL: Final = 1 << 62
 """Names of records that are only on a destination begin here."""
+_OF_NOBODY: Final = _ABOVE_ALL + (1 << 61)
+"""Names of records that were fetched and that nobody asked to be written begin here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,7 @@ class _Asked:
     by_sequence: dict[tuple[int, int, int, int], _Name] = field(default_factory=dict)
     by_offset: dict[int, tuple[int, int, _Name]] = field(default_factory=dict)
     by_crc: dict[tuple[int, int], list[_Name]] = field(default_factory=lambda: defaultdict(list))
+    again: dict[tuple[int, int], list[_Name]] = field(default_factory=lambda: defaultdict(list))
     rewritten: bool = True
 
     def add(self, send: Send) -> None:
@@ -66,6 +71,7 @@ class _Asked:
             self.by_sequence.setdefault(key, name)
         elif size and send.offsets[0] >= 0:
             self.by_offset[int(send.offsets[0])] = send.crc, size, name
+            self.again[send.crc, size].append(name)
         else:
             self.by_crc[send.crc, size].append(name)
 
@@ -88,7 +94,7 @@ class _Asked:
         there = self.by_offset.get(offset)
         if there is not None and there[1] == size and (self.rewritten or there[0] == crc):
             return there[2]
-        equal = self.by_crc.get((crc, size), ())
+        equal = self.by_crc.get((crc, size), []) or self.again.get((crc, size), [])
         return equal[0] if len(equal) == 1 else None
 
 
@@ -239,6 +245,69 @@ def _read(read: Read, logs: Sequence[Replica]) -> Read:
         return read
     at = locate(log.records.offset, read.offsets)
     return replace(read, uids=np.where(at >= 0, log.records.uid[at], FOREIGN))
+
+
+def fetched_on_the_wire(seen: PartitionView) -> Sequence[Read]:
+    """The reads; what was recorded on the wire has the payload ids of what its cluster had at that
+    offset in a batch with the same CRC.
+
+    A cleaner gives what it leaves of a batch another CRC: below it by offset alone. What no log has
+    was lost to a fault, and is left out; or was asked to be written, and has that name; or is of
+    nobody, and gets a name that no record has.
+    """
+    if not any(len(read.crcs) for read in seen.reads):
+        return seen.reads
+    logs = [
+        *sorted(seen.earlier, key=lambda r: r.captured),
+        *(r for r in seen.replicas if r.canonical),
+    ]
+    asked: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for send in seen.sends:
+        if send.crc >= 0:
+            asked[send.crc].append((send.first_uid, len(send.offsets)))
+    return tuple(
+        _fetched(seen, read, logs, asked) if len(read.crcs) else read for read in seen.reads
+    )
+
+
+def _fetched(
+    seen: PartitionView,
+    read: Read,
+    logs: Sequence[Replica],
+    asked: Mapping[int, Sequence[tuple[int, int]]],
+) -> Read:
+    mine = [log for log in logs if log.cluster == read.cluster and len(log.records)]
+    uids = _OF_NOBODY + read.offsets
+    known = np.zeros(len(uids), np.bool_)
+    cleaned = read.offsets < seen.compacted.get(read.cluster, 0)
+    for log in sorted(mine, key=lambda log: log.captured < read.returned):
+        at = locate(log.records.offset, read.offsets)
+        crcs = log.batches.crc[log.records.batch[at]]
+        there = (at >= 0) & ~known & (cleaned | (crcs == read.crcs))
+        uids[there] = log.records.uid[at[there]]
+        known |= there
+    if not known.all():
+        _asked_for(read, uids, known, asked)
+    lost = np.zeros(len(uids), np.bool_)
+    for loss in (loss for window in seen.windows for loss in window.lost):
+        if (loss.cluster, loss.topic, loss.partition) == (read.cluster, seen.topic, seen.partition):
+            lost |= (read.offsets >= loss.start) & (read.offsets < loss.end)
+    kept = known | ~lost
+    return replace(read, uids=uids[kept], offsets=read.offsets[kept], crcs=read.crcs[kept])
+
+
+def _asked_for(
+    read: Read, uids: Ints, known: Bools, asked: Mapping[int, Sequence[tuple[int, int]]]
+) -> None:
+    """Names what no log has and one client asked to be written: what is fetched of a batch is its
+    end."""
+    begins = np.flatnonzero(changes(read.crcs, read.offsets - np.arange(len(uids))))
+    for start, end in zip(begins, [*begins[1:], len(uids)], strict=True):
+        sent = asked.get(int(read.crcs[start]), ())
+        if not known[start] and len(sent) == 1 and end - start <= sent[0][1]:
+            first, size = sent[0]
+            uids[start:end] = first + np.arange(size - (end - start), size)
+            known[start:end] = True
 
 
 def named_by_content(seen: PartitionView) -> PartitionView:

@@ -207,6 +207,13 @@ def _uids_and_offsets(fetched: Fetched) -> tuple[bytes, bytes]:
     )
 
 
+def _crcs(fetched: Fetched) -> bytes:
+    """The CRCs of the batches of what was fetched, one by one; none where they are unknown."""
+    if len(fetched.crcs) != len(fetched.runs):
+        return b""
+    return np.repeat(np.array(fetched.crcs, "<i8"), [run[2] for run in fetched.runs]).tobytes()
+
+
 def _reads(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
     claims = _Claims(reader)
     for poll in reader.each(Poll, damage):
@@ -216,7 +223,7 @@ def _reads(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
             yield (
                 fetched.topic, fetched.partition, poll.reader, poll.process, poll.cluster,
                 poll.isolation, poll.kind, poll.group,
-                poll.time, poll.returned, fetched.position, uids, offsets,
+                poll.time, poll.returned, fetched.position, uids, offsets, _crcs(fetched),
             )  # fmt: skip
 
 

@@ -291,7 +291,7 @@ def _given_up(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _unread_on_the_wire(events: Sequence[Event], run: Run) -> Iterator[str]:
-    """Requests of recorded programs that may have written, and could not be read; and recorders
+    """Requests and answers of recorded programs that matter and could not be read; and recorders
     that reported nothing."""
     reports = of_kind(events, WireRecorded)
     for report in reports:
@@ -299,7 +299,7 @@ def _unread_on_the_wire(events: Sequence[Event], run: Run) -> Iterator[str]:
             yield f"the recorder of {report.cluster} could not read {what}, {times} times"
         for reason, times in sorted(report.passed.items()):
             yield f"connections to {report.cluster} passed unread ({times}): {reason}"
-    if run.status == "finished" and run.scenario.recorded_topics:
+    if run.status == "finished" and run.scenario.fetched_topics:
         missing = {c.name for c in run.scenario.topology.clusters} - {r.cluster for r in reports}
         for cluster in sorted(missing):
             yield f"the recorder of {cluster} did not report what it had seen"

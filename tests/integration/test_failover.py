@@ -62,6 +62,10 @@ class OneClient:
         self._producer.flush(30)
         self._open = 1
 
+    @property
+    def transactional(self) -> bool:
+        return True
+
     def open_transactions(self, cluster: str) -> int:
         return self._open if cluster == self._cluster else 0
 

@@ -24,6 +24,7 @@ from linkflap.harness.model.events import ProgramStarted, WireRecorded
 from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import deploy
@@ -342,15 +343,16 @@ def test_a_program_is_judged_by_what_crossed_the_wire(
     folder, programs = tmp_path / "run", tmp_path / "programs"
     programs.mkdir()
     scenario = scenario_file.read(EXAMPLES / "clients" / "failover.toml", seed=SEED)
-    (program,) = scenario.workloads
+    program, ledger = scenario.workloads
     program = replace(program, command=client(programs), folder=str(programs))
-    scenario = replace(scenario, mirror=MirrorSpec(kind=mirror), workloads=(program,))
+    scenario = replace(scenario, mirror=MirrorSpec(kind=mirror), workloads=(program, ledger))
     with shown_on() as progress:
         record(scenario, runtime="process", folder=folder, command="", progress=progress)
     events, _ = RunReader(folder).events()
     reports = {e.cluster: e for e in events if isinstance(e, WireRecorded)}
     assert reports.keys() == {"A", "B"}
     assert all(e.acknowledged and not e.unread and not e.passed for e in reports.values())
+    assert all(e.delivered and e.committed for e in reports.values())
     operations, damage = RunReader(folder).operations()
     assert not damage
     ended = {(o.cluster, o.ending) for o in operations if o.outcome == "ok"}
@@ -359,6 +361,9 @@ def test_a_program_is_judged_by_what_crossed_the_wire(
     valid = wire_findings(folder)
     assert {row for row in valid if row[0] != "examined"} == set()
     assert {("examined", "A", "lost-write"), ("examined", "B", "ghost-ack")} <= valid
+    assert {("examined", c, check) for c in "AB" for check in OF_READERS} <= valid
+    unread = wire_findings(without_a_fetch(shutil.copytree(folder, tmp_path / "unread")))
+    assert {("found", "A", "poll-continuity"), ("found", "A", OF_READERS[0])} <= unread
 
     changed = shutil.copytree(folder, tmp_path / "changed")
     lost = next(
@@ -377,11 +382,38 @@ def test_a_program_is_judged_by_what_crossed_the_wire(
     assert ("found", "A", "lost-write") in wire_findings(changed)
 
 
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_what_a_program_does_wrong_is_found_without_a_change_to_it(tmp_path: Path) -> None:
+    """It commits before it has written, and writes what was aborted in the end."""
+    judged = linkflap.run(EXAMPLES / "clients" / "copier.toml", folder=tmp_path / "run", seed=SEED)
+    assert judged.verdict is Verdict.INVALID
+    found = judged.checks["program-copies"].kinds
+    assert {"input-not-copied", "copy-without-input"} <= found.keys()
+    assert not judged.checks["lost-write"].kinds
+    assert judged.checks["read-committed-visibility"].examined["A/native"]
+
+
+OF_WRITERS = ("lost-write", "ghost-ack", "commit-aborted", "provenance", "duplicate")
+OF_READERS = ("read-committed-visibility", "aborted-read", "inconsistent-offset")
+
+
+def without_a_fetch(folder: Path) -> Path:
+    """The run without an answer that delivered something, between two others."""
+    path = folder / "polls" / "wire-A.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    polls = [line for line in lines if '"kind":"poll"' in line and '"runs":[[' in line]
+    lines.remove(polls[len(polls) // 2])
+    path.write_text("".join(lines))
+    seal(folder)
+    return folder
+
+
 def wire_findings(folder: Path) -> set[tuple[str, str, str]]:
     """What checks of acknowledgements examined and found of a run: finding, cluster, check."""
     return {
         (row.finding, row.cluster, row.check)
-        for name in ("lost-write", "ghost-ack", "commit-aborted", "provenance", "duplicate")
+        for name in (*OF_WRITERS, *OF_READERS, "poll-continuity")
         for seen in views(folder)
         if not seen.internal
         for row in finding_rows.examine(REGISTRY[name], seen)

@@ -71,9 +71,12 @@ class Wire:
             number=0,
             root=str(self.writer.root),
             topics=frozenset({TOPIC}),
+            reads=frozenset({TOPIC}),
+            groups=frozenset({"shop"}),
             listens={},
         )
-        self.history = WireHistory(settings, self.writer.operations("wire-A"), self.report)
+        rows = self.writer.operations("wire-A"), self.writer.polls("wire-A")
+        self.history = WireHistory(settings, *rows, self.report)
 
     def connection(self) -> WireConnection:
         return WireConnection(self.history)
@@ -471,6 +474,32 @@ def test_without_a_producer_id_a_record_is_known_by_offset_and_crc(wire: Wire) -
     assert {"ghost-ack", "lost-write"} <= kinds(named(wire, other, Log("B")))
     rewritten = Log("A").data(-1, crc=1).data(-1, crc=2)
     assert kinds(named(wire, rewritten, Log("B"))) == set()
+
+
+def test_a_batch_without_a_producer_id_that_is_sent_again_is_there_twice(wire: Wire) -> None:
+    """A client without idempotence retries what was written and not answered."""
+    first, second = wire.connection(), wire.connection()
+    made = batch(b"1", who=None)
+    wire.produce(first, made)
+    first.ended()
+    wire.written(second, wire.produce(second, made), 1)
+    (sent,) = wire.sends()
+    assert sent.offsets.tolist() == [1]
+    twice = Log("A").data(-1, crc=sent.crc).data(-1, crc=sent.crc)
+    assert kinds(named(wire, twice, Log("B"))) == {"duplicate"}
+    once = Log("A").skip(1).data(-1, crc=sent.crc)
+    assert kinds(named(wire, once, Log("B"))) == set()
+
+
+def test_equal_batches_of_open_connections_are_two(wire: Wire) -> None:
+    made = batch(b"1", who=None)
+    for offset in (0, 1):
+        program = wire.connection()
+        wire.written(program, wire.produce(program, made), offset)
+    assert len(wire.sends()) == 2
+    (crc, _) = (send.crc for send in wire.sends())
+    twice = Log("A").data(-1, crc=crc).data(-1, crc=crc)
+    assert kinds(named(wire, twice, Log("B"))) == set()
 
 
 def test_a_record_that_nobody_was_seen_to_write_is_unknown(wire: Wire) -> None:

@@ -372,7 +372,8 @@ options = {{ {options} }}"""
         ),
         (
             '[[workload]]\ncommand = ["true"]\nhome = "A"\nrecord = "wire"',
-            'record = "wire" records what a program writes to the topics that it names; add writes',
+            'record = "wire" records what a program writes to the topics that it names, and reads '
+            "of them; add writes",
         ),
         ("[budgets]\nrto_seconds = 5.0", "a budget is what a failover may cost, and no fault of"),
         (

@@ -50,6 +50,8 @@ class ClusterRecorder(ServiceProgram):
             number=number,
             root=str(wire.root.absolute()),
             topics=wire.topics,
+            reads=wire.reads,
+            groups=wire.groups,
             listens=listens,
         )
         write_whole(folder / SETTINGS, msgspec.json.encode(settings))

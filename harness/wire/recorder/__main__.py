@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from linkflap.harness.machine.disk_full import Breakage
-from linkflap.harness.model.history import Operation
+from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.rundir import Appender
 from linkflap.harness.rundir.files import write_whole
 from linkflap.harness.wire.access import Address, host_and_port
@@ -100,7 +100,7 @@ class _FromClient(_OneSide):
     ) -> None:
         read = WireConnection(history)
         super().__init__(read.requests, history.report, "a program")
-        self._broker, self._answers, self._tasks = broker, read.responses, tasks
+        self._broker, self._read, self._tasks = broker, read, tasks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -111,8 +111,12 @@ class _FromClient(_OneSide):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._read.ended()
+
     async def _connect(self) -> None:
-        broker = _OneSide(self._answers, self._report, "a broker")
+        broker = _OneSide(self._read.responses, self._report, "a broker")
         try:
             await asyncio.get_running_loop().create_connection(lambda: broker, *self._broker)
         except OSError:
@@ -133,7 +137,10 @@ async def run(folder: Path) -> None:
     rows: Appender[Operation] = Appender(
         root / "operations" / f"wire-{settings.cluster}.jsonl", Breakage(root)
     )
-    history = WireHistory(settings, rows, report)
+    polls: Appender[Poll] = Appender(
+        root / "polls" / f"wire-{settings.cluster}.jsonl", Breakage(root)
+    )
+    history = WireHistory(settings, rows, polls, report)
     loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
     ends = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ends.set)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from linkflap.harness.model.wait import now
 from linkflap.harness.wire.messages import (
     REQUEST_HEAD,
     Error,
@@ -21,18 +22,24 @@ from linkflap.harness.wire.messages import (
 )
 from linkflap.harness.wire.recorder.frames import REQUEST_BEGINS, RESPONSE_BEGINS, Frames
 from linkflap.harness.wire.recorder.history import AskedBatch, WireHistory, WireProducer
+from linkflap.harness.wire.recorder.reads import WireReader
 from linkflap.harness.wire.recorder.settings import Report
 
 _PRODUCE: Final = 0
 _METADATA: Final = 3
-_APIS: Final[Mapping[int, str]] = {
+_WRITES: Final[Mapping[int, str]] = {
     _PRODUCE: "produce",
     _METADATA: "metadata",
     22: "init_producer_id",
     26: "end_txn",
 }
-_TOPIC_IDS_FROM: Final = 13
-"""The first version of Produce with ids instead of names."""
+_READS: Final[Mapping[int, str]] = {
+    1: "fetch",
+    8: "offset_commit",
+    14: "sync_group",
+    28: "txn_offset_commit",
+    68: "consumer_group_heartbeat",
+}
 _METADATA_IDS_FROM: Final = 10
 Answered = Callable[[Message], None]
 
@@ -44,6 +51,7 @@ class _Awaited:
     api: str
     version: int
     answered: Answered
+    batches: Sequence[AskedBatch] = ()
 
 
 class WireConnection:
@@ -52,80 +60,99 @@ class WireConnection:
 
     def __init__(self, history: WireHistory) -> None:
         self._history = history
+        self._apis = {**_WRITES, **(_READS if history.reads.topics else {})}
+        self._reader: WireReader | None = None
         self._report: Report = history.report
         self._awaited: dict[int, _Awaited] = {}
         self._unnamed: WireProducer | None = None
+        self._asked_now: Sequence[AskedBatch] = ()
         self.requests = Frames(REQUEST_BEGINS, self._wants_request, self._requested)
         self.responses = Frames(RESPONSE_BEGINS, self._wants_response, self._responded)
 
     def _wants_request(self, head: bytes) -> bool:
         self._report.requests += 1
-        return REQUEST_HEAD.unpack(head)[0] in _APIS
+        return REQUEST_HEAD.unpack(head)[0] in self._apis
 
     def _wants_response(self, head: bytes) -> bool:
         return int.from_bytes(head, "big", signed=True) in self._awaited
 
     def _requested(self, frame: memoryview) -> None:
         key, version, correlation = REQUEST_HEAD.unpack_from(frame)
-        api = _APIS[key]
+        api = self._apis[key]
+        self._asked_now = ()
         try:
             answered = self._asked(key, version, frame)
         except Malformed:
-            name = f"{api} v{version}"
-            self._report.unread[name] = self._report.unread.get(name, 0) + 1
+            self._report.unreadable(f"{api} v{version}")
             return
         if answered is not None:
-            self._awaited[correlation] = _Awaited(api=api, version=version, answered=answered)
+            self._awaited[correlation] = _Awaited(
+                api=api, version=version, answered=answered, batches=self._asked_now
+            )
+
+    def ended(self) -> None:
+        """The connection has ended, and with it the wait for answers."""
+        for awaited in self._awaited.values():
+            self._history.unanswered(awaited.batches)
+        self._awaited.clear()
 
     def _responded(self, frame: memoryview) -> None:
         asked = self._awaited.pop(int.from_bytes(frame[:RESPONSE_BEGINS], "big", signed=True))
         try:
             asked.answered(decode_response(asked.api, asked.version, frame))
         except Malformed:
-            name = f"answer to {asked.api} v{asked.version}"
-            self._report.unread[name] = self._report.unread.get(name, 0) + 1
+            self._report.unreadable(f"answer to {asked.api} v{asked.version}")
 
     def _asked(self, key: int, version: int, frame: memoryview) -> Answered | None:
         """Writes down a request. Returns what is to be done with its answer; None: nothing. Raises
         Malformed."""
         if key == _METADATA:
             return self._named if version >= _METADATA_IDS_FROM else None
-        client = _client_of(frame)
-        body = decode_request(_APIS[key], version, frame)
+        client, api = _client_of(frame), self._apis[key]
+        body = decode_request(api, version, frame)
         if key == _PRODUCE:
-            return self._produce(version, body, client)
-        if _APIS[key] == "init_producer_id":
+            return self._produce(body, client)
+        if api == "init_producer_id":
             return self._identify(body, client)
-        return self._end(body)
+        return (
+            self._end(body, client)
+            if api == "end_txn"
+            else self._reads(client).asked(api, version, body)
+        )
+
+    def _reads(self, client: str) -> WireReader:
+        """What this connection reads."""
+        if self._reader is None:
+            self._reader = WireReader(self._history.reads, self._history.topic, client)
+        return self._reader
 
     def _named(self, body: Message) -> None:
         for topic in body.topics:
             if topic.topic_id is not None and topic.name is not None:
                 self._history.names[topic.topic_id] = topic.name
 
-    def _produce(self, version: int, body: Message, client: str) -> Answered | None:
-        by_id = version >= _TOPIC_IDS_FROM
-        batches: dict[tuple[object, int], list[AskedBatch]] = {}
+    def _produce(self, body: Message, client: str) -> Answered | None:
+        batches: dict[tuple[str, int], list[AskedBatch]] = {}
         for topic in body.topic_data:
-            key = topic.topic_id if by_id else topic.name
-            name = self._history.name_of(key) if by_id else key
+            name = self._history.topic(topic)
             for each in topic.partition_data if self._history.records(name) else ():
-                batches[key, each.index] = list(
+                batches[name, each.index] = list(
                     self._history.write(
                         name, each.index, each.records or b"", client, partial(self._own, client)
                     )
                 )
         if not batches:
             return None
+        self._asked_now = [batch for some in batches.values() for batch in some]
         if not body.acks:
             self._report.unpromised += sum(map(len, batches.values()))
             return None
 
         def answered(answer: Message) -> None:
             for topic in answer.responses:
-                key = topic.topic_id if by_id else topic.name
+                name = self._history.topic(topic)
                 for each in topic.partition_responses:
-                    self._written(batches.get((key, each.index), ()), body.acks, each)
+                    self._written(batches.get((name, each.index), ()), body.acks, each)
 
         return answered
 
@@ -151,13 +178,17 @@ class WireConnection:
 
         return answered
 
-    def _end(self, body: Message) -> Answered | None:
-        transaction = self._history.end(
-            body.producer_id, body.producer_epoch, commit=body.committed
-        )
-        if transaction is None:
-            return None
-        return lambda answer: self._history.ended(transaction, answer.error_code)
+    def _end(self, body: Message, client: str) -> Answered:
+        producer, asked = (body.producer_id, body.producer_epoch), now()
+        transaction = self._history.end(*producer, commit=body.committed)
+
+        def answered(answer: Message) -> None:
+            if transaction is not None:
+                self._history.ended(transaction, answer.error_code)
+            if answer.error_code is Error.none:
+                self._reads(client).ended(producer, asked, commit=body.committed)
+
+        return answered
 
 
 def _client_of(frame: memoryview) -> str:

@@ -5,7 +5,8 @@ A row is written before the request that it is of is forwarded, and when an answ
 request without an answer (its connection ended) leaves its operation open: whether it was done is
 unknown, unless the client asks again and is answered. A batch that is sent again, on whatever
 connection, is the same batch: it has the same producer id, epoch, first sequence and number of
-records. Producers without an id have no such identity: each batch is an operation of its own. A
+records. Producers without an id have no such identity: each batch is an operation of its own, but
+for one that a client sends again, byte by byte, after its connection had ended without an answer. A
 transaction (KIP-98, KIP-890) is one operation: it begins with the first request to write, and ends
 with the answer to EndTxn. Its ending is `open` until EndTxn was requested.
 
@@ -15,9 +16,8 @@ acks=0 wrote was promised to nobody: it stays unknown.
 
 from __future__ import annotations
 
-import struct
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
@@ -33,17 +33,18 @@ from linkflap.harness.log.layout import (
     MOST_RECORDS,
     TRANSACTIONAL,
 )
-from linkflap.harness.model.history import Ending, Operation, OutcomeName, Phase, SendGroup
+from linkflap.harness.model.history import Ending, Operation, OutcomeName, Phase, Poll, SendGroup
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import Appender
-from linkflap.harness.wire.messages import Error, Malformed
+from linkflap.harness.wire.messages import Error, Malformed, Message
+from linkflap.harness.wire.recorder.reads import BATCH_HEADER, WireReads
 from linkflap.harness.wire.recorder.settings import FIRST_PROCESS, PROCESSES, Report, Settings
 
-_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _SENT_AGAIN: Final = 64
 """Batches of one producer and partition that are remembered: an idempotent client has five requests
 in flight at most, each with one of them."""
+_MOST_UNANSWERED: Final = 10_000
 ALL_REPLICAS: Final = -1
 """The acks of a request that asks for a promise."""
 _REFUSALS: Final = (Error.message_too_large, Error.record_list_too_large, Error.invalid_record)
@@ -122,14 +123,22 @@ class WireProducer:
 class WireHistory:
     """The history of one cluster's programs, over all of their connections."""
 
-    def __init__(self, settings: Settings, rows: Appender[Operation], report: Report) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        rows: Appender[Operation],
+        polls: Appender[Poll],
+        report: Report,
+    ) -> None:
         self.report = report
+        self.reads = WireReads(settings, polls, report)
         self.names: dict[UUID, str] = {}
         """Topics by their ids, as Metadata had them."""
         self._cluster, self._topics, self._rows = settings.cluster, settings.topics, rows
         first = FIRST_PROCESS + settings.number * PROCESSES
         self._processes = iter(range(first, first + PROCESSES))
         self._producers: dict[int, WireProducer] = {}
+        self._unanswered: OrderedDict[tuple[str, str, int, int, int], AskedBatch] = OrderedDict()
 
     def producer(self, producer_id: int, client: str) -> WireProducer:
         """The producer of an id; -1: a new one, which has none. Raises Malformed where there were
@@ -148,12 +157,16 @@ class WireHistory:
         """Whether the writes to a topic are recorded."""
         return topic in self._topics
 
-    def name_of(self, topic_id: UUID) -> str:
-        """The name of a topic. Raises Malformed where no Metadata had its id."""
+    def topic(self, part: Message) -> str:
+        """The name of a topic in a message, which has its name or its id. Raises Malformed where no
+        Metadata had the id."""
+        named = getattr(part, "name", None) or getattr(part, "topic", None)
+        if named is not None:
+            return str(named)
         try:
-            return self.names[topic_id]
+            return self.names[part.topic_id]
         except KeyError:
-            raise Malformed(f"no topic is known to have the id {topic_id}") from None
+            raise Malformed(f"no topic is known to have the id {part.topic_id}") from None
 
     # Requests, before they are forwarded.
 
@@ -171,7 +184,11 @@ class WireHistory:
             crc, attributes, producer_id, epoch, sequence, size = header
             producer = self.producer(producer_id, client) if producer_id >= 0 else unnamed()
             sent = producer.sent.setdefault((topic, partition), OrderedDict())
-            before = sent.get((epoch, sequence, size)) if producer_id >= 0 else None
+            before = (
+                sent.get((epoch, sequence, size))
+                if producer_id >= 0
+                else self._unanswered.pop((client, topic, partition, crc, size), None)
+            )
             if before is not None:
                 before.asked += 1
                 yield before
@@ -196,6 +213,16 @@ class WireHistory:
                     sent.popitem(last=False)
             self._row(operation, "invoke", batch)
             yield batch
+
+    def unanswered(self, batches: Iterable[AskedBatch]) -> None:
+        """The connection of requests to write these has ended: their client may send them again."""
+        for batch in batches:
+            producer = batch.operation.producer
+            if producer.id < 0 and batch.offset < 0:
+                key = producer.client, batch.topic, batch.partition, batch.crc, batch.count
+                self._unanswered[key] = batch
+                if len(self._unanswered) > _MOST_UNANSWERED:
+                    self._unanswered.popitem(last=False)
 
     def begin(self, producer: WireProducer, epoch: int) -> AskedOperation:
         """The transaction of a producer in one epoch, which begins here unless it has begun."""
@@ -371,7 +398,7 @@ def _headers(records: bytes) -> Iterator[tuple[int, int, int, int, int, int]]:
             raise Malformed("its last batch ends within its header")
         (
             _, length, _, magic, crc, attributes, _, _, _, producer_id, epoch, sequence, size,
-        ) = _HEADER.unpack_from(records, at)  # fmt: skip
+        ) = BATCH_HEADER.unpack_from(records, at)  # fmt: skip
         if magic != MAGIC or attributes & CONTROL or not 0 < size <= MOST_RECORDS or length < 0:
             raise Malformed(f"a batch of format {magic} with {size} records")
         yield crc, attributes, producer_id, epoch, sequence, size

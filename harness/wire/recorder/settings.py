@@ -20,20 +20,24 @@ clients, and so many for each cluster."""
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`number`: the place of the cluster in its topology. `topics`: whose writes are recorded, in
-    the run directory `root`. `listens`: port on loopback -> host:port of the broker behind it."""
+    the run directory `root`; `reads`: those whose reads are, and `groups` whose. `listens`: port on
+    loopback -> host:port of the broker behind it."""
 
     cluster: str
     number: int
     root: str
     topics: frozenset[str]
     listens: Mapping[int, str]
+    reads: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
 
 
 class Report(msgspec.Struct, kw_only=True):
     """Counts over all connections. `batches` were asked to be written to recorded topics,
     `acknowledged` by all replicas in sync, `by_leader` by a leader alone (acks=1) and `unpromised`
-    with acks=0. `unread`: requests that could have written and could not be read, by their API and
-    version; `passed`: connections that were no Kafka's from some point on, by the reason."""
+    with acks=0. `delivered` records were fetched of recorded topics, and `committed` offsets of
+    groups acknowledged. `unread`: requests and answers that matter and could not be read, by their
+    API and version; `passed`: connections that were not Kafka's from a point on, by the reason."""
 
     connections: int = 0
     requests: int = 0
@@ -41,8 +45,14 @@ class Report(msgspec.Struct, kw_only=True):
     acknowledged: int = 0
     by_leader: int = 0
     unpromised: int = 0
+    delivered: int = 0
+    committed: int = 0
     unread: dict[str, int] = msgspec.field(default_factory=dict)
     passed: dict[str, int] = msgspec.field(default_factory=dict)
+
+    def unreadable(self, what: str) -> None:
+        """Counts one more of what could not be read."""
+        self.unread[what] = self.unread.get(what, 0) + 1
 
 
 def read_settings(folder: Path) -> Settings:

@@ -168,13 +168,11 @@ def _before(poll: Read, part: Read) -> Iterator[Read]:
 def _went_on(going: _Going | None, row: Read, limit: int, *, served: bool) -> _Going | None:
     """After a poll, or a consumer's word that it is drained; `served`: a rebalance came inside of
     this poll."""
-    if (
-        row.kind == "poll"
-        and len(row.offsets)
-        and not served
-        and (going is None or going.start < 0)
-    ):
-        going = _Going(first=row, start=int(row.offsets[0]), limit=limit)
+    if row.kind == "poll" and not served and (going is None or going.start < 0):
+        if len(row.offsets):
+            going = _Going(first=row, start=int(row.offsets[0]), limit=limit)
+        elif going is not None:  # it was moved, and stands where it fetches from
+            going = _Going(first=row, start=row.position, limit=limit)
     if going is None or row.kind not in ("poll", "drained"):
         return going
     if len(row.offsets):
