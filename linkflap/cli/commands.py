@@ -1,5 +1,5 @@
 """The command line: `linkflap run | suite | verify | case | explain | forensics | list | docs |
-doctor | clean`.
+fetch | doctor | clean`.
 
 Exit codes are those of `harness.model.errors`. With --json, stdout carries one document and nothing
 else. Everything slow is imported inside the command that needs it, so that --help and Ctrl-C answer
@@ -14,6 +14,7 @@ import logging
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import NoReturn
 
 import click
@@ -28,6 +29,7 @@ from linkflap.cli.output import NOTES
 from linkflap.cli.run import run
 from linkflap.cli.suite import suite
 from linkflap.cli.verify import verify
+from linkflap.harness.machine.cache import OFFLINE
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import (
     FAILED,
@@ -37,18 +39,27 @@ from linkflap.harness.model.errors import (
     InputError,
     LinkflapError,
 )
+from linkflap.harness.model.topology import DEFAULT_KAFKA
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option(
+    "--offline",
+    is_flag=True,
+    envvar=OFFLINE,
+    help="Download nothing: what is missing in the cache is an error (linkflap fetch).",
+)
 @click.version_option(package_name="linkflap")
-def linkflap(debug: bool) -> None:
+def linkflap(debug: bool, offline: bool) -> None:
     """Breaks links between real Kafka clusters and proves, offset by offset, what survived.
 
     Exit codes: 0 valid, 1 invalid, 2 unknown, 130 interrupted, 254 wrong input, 255 the environment
     or linkflap failed.
     """
     del debug  # read by main(), before click parses
+    if offline:
+        os.environ[OFFLINE] = "1"  # also for the processes that it starts
 
 
 linkflap.add_command(run)
@@ -68,6 +79,33 @@ def doctor() -> int:
     from linkflap.cli.doctor import show
 
     return show()
+
+
+@linkflap.command()
+@click.option(
+    "--kafka",
+    "releases",
+    multiple=True,
+    default=(DEFAULT_KAFKA,),
+    show_default=True,
+    help="Release; may be repeated.",
+)
+def fetch(releases: Sequence[str]) -> int:
+    """Fills the cache with all that runs and verdicts need: Kafka, Java, toxiproxy-server, and
+    class archives."""
+    from linkflap.harness.machine import cache
+    from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
+    from linkflap.harness.runtimes.process import install
+    from linkflap.spark_verify.spark import pandas_free, session
+
+    pandas_free.settle()
+    for release in releases:
+        made = install(release)
+        click.echo(f"Kafka {release}: {len(made.kafka.jars)} jars, Java {made.java.major}")
+    click.echo(f"toxiproxy-server: {toxiproxy_server()}")
+    session.warm().result()
+    click.echo(f"cache: {cache.folder()}")
+    return 0
 
 
 @linkflap.command()
@@ -111,6 +149,7 @@ def exit_code(*, debug: bool) -> int:
     except BaseException as error:  # noqa: BLE001  (the last line of defence: one sentence and an exit code)
         code, sentence = _exit_of(error)
         click.echo(f"linkflap: {sentence}", err=True)
+        output.annotate("failed", sentence)
         if "--json" in sys.argv:
             _say_as_json(code, sentence)
         if debug:

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 import click
 
+from linkflap.cli.output import annotate
+
 if TYPE_CHECKING:
     from linkflap.report.progress import Progress
+    from linkflap.spark_verify.verdict.judge import Judgement
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTIONS: Final = (
@@ -52,12 +55,13 @@ def judge(
     as_json: bool,
     junit: Path | None,
     out: Mapping[Path, Path] | None = None,
+    file: str = "",
     **where: Unpack[SparkOptions],
 ) -> int:
     """Judges run directories, prints the results, and returns the exit code.
 
     `through` sends log messages through a progress display. `out` has other folders for the
-    judgements, by run directory.
+    judgements, by run directory. `file` is the scenario file that was run, for annotations.
     """
     from linkflap.harness.model.verdict import worst
     from linkflap.judging import page
@@ -81,6 +85,7 @@ def judge(
             out=out,
         )
     for judgement in judgements:
+        _annotate(judgement, file)
         for sentence in page.write(judgement):
             click.echo(f"linkflap: {sentence}", err=True)
         if not as_json:
@@ -95,3 +100,10 @@ def judge(
         documents = [dict(j.document) for j in judgements]
         click.echo(json.dumps(documents[0] if len(documents) == 1 else documents))
     return worst(j.verdict for j in judgements).exit_code
+
+
+def _annotate(judgement: Judgement, file: str) -> None:
+    found = judgement.document
+    if found["verdict"] != "valid":
+        why = found.get("cause") or found.get("reason") or ""
+        annotate(f"{found['verdict']}, {found['scenario']}", f"{why} ({judgement.folder})", file)

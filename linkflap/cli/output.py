@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
@@ -136,3 +137,26 @@ class LogNotes(logging.Handler):
 
 
 NOTES = LogNotes()
+
+
+_FILE_AND_LINE: Final = re.compile(r"(\S+\.toml)(?:, line (\d+))?\b")
+
+
+def annotate(title: str, text: str, file: str = "") -> None:
+    """In GitHub Actions, an annotation of the workflow's run, at the scenario file that the text
+    names (`mine.toml, line 3: …`) or at `file`."""
+    if os.environ.get("GITHUB_ACTIONS") != "true":
+        return
+    found = _FILE_AND_LINE.match(text)
+    at_line = (found[1], found[2] or "") if found else (file, "")
+    at = {"file": at_line[0], "line": at_line[1], "title": f"linkflap: {title}"}
+    properties = ",".join(
+        f"{name}={_escaped(value).replace(':', '%3A').replace(',', '%2C')}"
+        for name, value in at.items()
+        if value
+    )
+    click.echo(f"::error {properties}::{_escaped(text)}", err=True)
+
+
+def _escaped(text: str) -> str:
+    return printable(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

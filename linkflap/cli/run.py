@@ -231,7 +231,8 @@ def run(
     )
     if no_verify:
         return _leave_unjudged(chosen, folder, as_json=as_json)
-    return judge([folder], NOTES.through, as_json=as_json, junit=junit)
+    file = scenario_name if scenario_file.is_file(scenario_name) else ""
+    return judge([folder], NOTES.through, as_json=as_json, junit=junit, file=file)
 
 
 def _check_kafka(name: str, chosen: Scenario, runtime: str) -> None:

@@ -19,6 +19,7 @@ from linkflap.chaos.cases.results import reproduced
 from linkflap.chaos.generator import Coverage, cells_of, generate
 from linkflap.chaos.schedule import describe
 from linkflap.cli.folders import check_output, new_folder
+from linkflap.cli.output import annotate
 from linkflap.harness.model.clients import libraries
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.scenario import Scenario
@@ -123,6 +124,8 @@ def _said(folder: SuiteFolder, found: SuiteOutcome, junit: Path | None, also: st
         junit.write_bytes(found.junit)
     click.echo(found.text)
     click.echo(f"suite {folder.root}, page {page}; {also}", err=True)
+    if found.verdict is not Verdict.VALID:
+        annotate(f"suite {folder.plan.name} is {found.verdict}", found.text.split("\n")[2])
     return found.verdict.exit_code
 
 

@@ -35,7 +35,7 @@ from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from linkflap.harness.machine import cleanup, ledger, process_identity
+from linkflap.harness.machine import cache, cleanup, ledger, process_identity
 from linkflap.harness.machine.java import Java, java_for
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, SetupError
 from linkflap.harness.model.wait import until
@@ -274,6 +274,11 @@ def _fill(
     future: Future[SparkSession], master: str, settings: Mapping[str, str], query: bool
 ) -> None:
     try:
+        if not cache.has_compiled():
+            cache.LOG.info(
+                "first use: the code that reads logs is compiled (numba, 10 s on an idle machine, "
+                "once per linkflap), so the first verdict takes longer"
+            )
         spark = _start(master, settings)
         try:
             if query:

@@ -39,9 +39,9 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     for name in ("docker", "docs"):
         shutil.copytree(HERE / name, source / name)
-    for path in HERE.glob("*.*"):
-        shutil.copy(path, source)
-    shutil.copy(HERE / "LICENSE", source)
+    for path in HERE.iterdir():
+        if path.is_file():
+            shutil.copy(path, source)
     # the wheel is made from the sdist, as a release's is
     build = [sys.executable, "-m", "build", "--outdir", str(root), str(source)]
     subprocess.run(build, check=True, timeout=600, stdout=subprocess.DEVNULL)

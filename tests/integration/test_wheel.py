@@ -4,13 +4,18 @@ works, and the example projects find their planted bugs."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tomllib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 
+from linkflap.harness.machine import cache
+from linkflap.harness.model.topology import DEFAULT_KAFKA
 from tests import foreign_project
 from tests.command_line import ledger_of_its_own
 from tests.unit.test_api import SNIPPET
@@ -177,3 +182,84 @@ def test_every_example_finds_its_planted_bug(elsewhere: Path, tmp_path: Path) ->
 @pytest.mark.nightly
 def test_the_long_tests_of_every_example(elsewhere: Path, tmp_path: Path) -> None:
     passes(elsewhere, tmp_path, "long")
+
+
+# The workflow files of docs/ci.md, run step by step as their services would run them, without the
+# network: the steps that install packages are left out.
+
+
+def _github(job: str, shard: int) -> list[str]:
+    file = yaml.safe_load((EXAMPLES / "ci/.github/workflows/linkflap.yml").read_text())
+    runs = [step["run"] for step in file["jobs"][job]["steps"] if "run" in step]
+    return [re.sub(r"\$\{\{ matrix\.shard \}\}", str(shard), run) for run in runs]
+
+
+def _gitlab(job: str, shard: int) -> list[str]:
+    del shard  # in the environment
+    file = yaml.safe_load((EXAMPLES / "ci/.gitlab-ci.yml").read_text())
+    return [*file[file[job]["extends"]]["before_script"], *file[job]["script"]]
+
+
+def _plays(
+    elsewhere: Path, folder: Path, steps: Sequence[str], **given: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs steps in a repository that has the example's files."""
+    shutil.copytree(EXAMPLES / "ci", folder, dirs_exist_ok=True)
+    commands = folder / "bin"
+    commands.mkdir(exist_ok=True)
+    python = elsewhere / "python" / "bin" / "python"
+    (commands / "linkflap").write_text(f'#!/bin/sh\nexec {python} -m linkflap "$@"\n')
+    (commands / "linkflap").chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    kept |= ledger_of_its_own(folder / "ledger")
+    kept |= {
+        "PATH": f"{commands}:{os.environ['PATH']}",
+        "KAFKA": DEFAULT_KAFKA,
+        "SEED": "7",
+        "LINKFLAP_OFFLINE": "1",
+        "LINKFLAP_CACHE": str(cache.folder()),
+        "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+        "CI_NODE_TOTAL": "4",
+        **given,
+    }
+    script = "\n".join(step for step in steps if not step.startswith("pip "))
+    return subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", script],
+        cwd=folder,
+        env=kept,
+        capture_output=True,
+        text=True,
+        timeout=3000,
+    )
+
+
+@pytest.mark.parametrize("service", [_github, _gitlab])
+def test_the_commands_of_the_workflow_files_are_accepted(
+    elsewhere: Path, tmp_path: Path, service: Callable[[str, int], list[str]]
+) -> None:
+    steps = [*service("smoke", 1), *service("night", 1)]
+    without_runs = [step.replace("--seed", "--dry-run --seed") for step in steps]
+    dry = [step for step in without_runs if not step.startswith("cat ")]
+    done = _plays(elsewhere, tmp_path, dry, CI_NODE_INDEX="1")
+    assert done.returncode == 0, done.stderr
+    assert "link-cut on A->B" in done.stdout
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+@pytest.mark.parametrize("service", [_github, _gitlab])
+def test_the_workflow_files_do_what_they_say(
+    elsewhere: Path, tmp_path: Path, service: Callable[[str, int], list[str]]
+) -> None:
+    few = {"SMOKE": "--runs 2 --for 5m", "NIGHT": "--runs 5 --for 5m"}
+    done = _plays(elsewhere, tmp_path / "smoke", service("smoke", 1), **few)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "smoke" / "junit.xml").is_file()
+    for shard in range(1, 5):
+        here = {**few, "CI_NODE_INDEX": str(shard)}
+        done = _plays(elsewhere, tmp_path / "night", service("night", shard), **here)
+        assert done.returncode in (0, 1, 2), done.stderr
+    done = _plays(elsewhere, tmp_path / "night", service("merge", 1), **few)
+    assert done.returncode in (0, 1, 2), done.stderr
+    assert "# linkflap suite nightly" in (tmp_path / "night" / "suite" / "summary.md").read_text()
+    assert (tmp_path / "night" / "junit.xml").is_file()

@@ -26,6 +26,7 @@ from linkflap.cli import commands
 from linkflap.cli.commands import linkflap
 from linkflap.cli.folders import check_junit
 from linkflap.cli.log_options import logs_request, option_value
+from linkflap.cli.output import annotate
 from linkflap.harness import runtimes
 from linkflap.harness.mirrors import BY_COMMAND, MIRRORS, resolve
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
@@ -623,3 +624,18 @@ def test_the_script_of_zsh_is_one(command: Path) -> None:
 
 def test_a_scenario_may_be_a_file() -> None:
     assert completed("bash", ["linkflap", "run"], "./mi") == ["file,./mi"]
+
+
+def test_github_shows_where_an_error_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    annotate("failed", "mine.toml, line 3: no")
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    annotate("failed", "mine.toml, line 3: 5 % is\nno")
+    annotate("invalid", "B lost record 3", "a,b.toml")
+    assert capsys.readouterr().err.splitlines() == [
+        "::error file=mine.toml,line=3,title=linkflap%3A failed::mine.toml, line 3: 5 %25 is%0Ano",
+        "::error file=a%2Cb.toml,title=linkflap%3A invalid::B lost record 3",
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from linkflap.harness.machine import children, wheels
 from linkflap.harness.machine.java import Java, java_for
 from linkflap.harness.model.errors import EnvironmentFailure, InputError, SetupError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
+from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import kafka as kafkas
 from linkflap.harness.runtimes.distribution import toxiproxy_server as module
 from linkflap.harness.runtimes.distribution.kafka import Pin, kafka
@@ -72,6 +74,18 @@ def test_what_a_killed_maker_left_is_removed() -> None:
     left.mkdir(parents=True)
     cache_folders.once("things/one", lambda target: None, doing="making one")
     assert not left.exists()
+
+
+def test_what_is_made_is_removed_when_its_maker_is_killed() -> None:
+    folder = cache_folders.folder() / "things"
+    never = MAKE.replace("range(200)", "iter(int, 1)").replace("str(number)", "'9'")
+    maker = subprocess.Popen([sys.executable, "-c", never, os.devnull])
+    try:
+        until(lambda: any(folder.glob(".one.partial-*/9")), within=120, what="it to be made")
+    finally:
+        maker.kill()
+        maker.wait()
+    until(lambda: not any(folder.glob(".one.partial-*")), within=120, what="it to be removed")
 
 
 # Which Java is used, and the error when there is none.
@@ -520,3 +534,11 @@ def test_another_java_and_a_reinstalled_pyspark_have_other_archives(
     monkeypatch.setattr(class_archive, "class_path", lambda: str(jar))
     names.add(class_archive._name(java))
     assert len(names) == 3
+
+
+def test_offline_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(cache_folders.OFFLINE, "1")
+    monkeypatch.setenv("LINKFLAP_CACHE", str(tmp_path / "empty"))
+    for fetch in (lambda: kafka(DEFAULT_KAFKA), module.toxiproxy_server):
+        with pytest.raises(SetupError, match=r"is not in the cache .*empty, and --offline forbids"):
+            fetch()

@@ -174,6 +174,7 @@ def pinned(version: str) -> Mapping[str, Pin]:
 
 
 def _fetch(version: str, pins: Mapping[str, Pin], target: Path) -> None:
+    cache.check_online(f"Kafka {version}")
     maven = shutil.which("mvn")
     if maven:
         _fetch_with_maven(maven, version, pins, target)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.machine import children, wheels
-from linkflap.harness.machine.cache import home_is_writable, kept, once
+from linkflap.harness.machine.cache import check_online, home_is_writable, kept, once
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 
 VERSION: Final = "2.12.0"
@@ -66,6 +66,7 @@ def cached() -> Path | None:
 
 
 def _build(folder: Path) -> None:
+    check_online(f"toxiproxy-server {VERSION}")
     go = _go()
     what = f"toxiproxy-server {VERSION} could not be built with {go}"
     own = {"CGO_ENABLED": "0", "GOBIN": str(folder)}

@@ -137,6 +137,7 @@ def fetched(name: str) -> bool:
 
 def pull(name: str, *, fix: str) -> None:
     """Raises SetupError with the reason and how to fix it."""
+    cache.check_online(f"the image {name}")
     with engine.asked(f"pull {name}", kind=SetupError, fix=fix):
         engine.client().images.pull(name)
 
