@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-import msgspec
 import psutil
 import pytest
 
@@ -342,54 +341,6 @@ def test_of_a_long_history_the_end_is_read(tmp_path: Path) -> None:
 
 
 # Clients whose process dies, repeatedly or while it stops, and their successors.
-
-
-def test_a_process_that_dies_is_an_event_and_its_clients_go_on(
-    clients: WorkloadClients, writer: RunWriter
-) -> None:
-    clients.start()
-    history = writer.root / "operations" / "transactional-1.jsonl"
-    until(
-        lambda: history.exists() and history.read_bytes(), within=20, what="an operation to begin"
-    )
-    pid = killed(producers(clients), signal.SIGABRT)
-    (died,) = clients.deaths()
-    assert (died.process, died.pid, died.by, died.clients, died.status) == (
-        "clients-1",
-        pid,
-        "itself",
-        ("transactional-1", "transactional-2"),
-        -signal.SIGABRT,
-    )
-    assert {str(flying.kind) for flying in died.in_flight} == {"init"}
-    assert (
-        "clients-1 of transactional-1, transactional-2 died by itself (killed by SIGABRT)"
-        in died.sentence
-    )
-    event, again = events(writer, "client-died", "client-restarted")
-    assert event[:2] == ("client-died", "clients-1")
-    assert event[2]["signal"] == "SIGABRT"
-    assert event[2]["again"] is True
-    names = ["transactional-1", "transactional-2"]
-    assert again == (
-        "client-restarted",
-        "clients-1",
-        {"pid": producers(clients).pid, "clients": names},
-    )
-
-    def first_and_next() -> list[int]:
-        rows = [
-            msgspec.json.decode(line, type=Operation) for line in history.read_bytes().splitlines()
-        ]
-        return sorted({row.process for row in rows})
-
-    numbers = until(
-        lambda: n if len(n := first_and_next()) > 1 else None,
-        within=20,
-        what="a new incarnation to begin",
-    )
-    assert len(set(numbers)) == len(numbers)
-    assert clients.crashes == []
 
 
 def test_commands_of_a_client_apply_to_its_successor(clients: WorkloadClients) -> None:

@@ -551,28 +551,6 @@ HELD_PER_ROW = 120
 """Bytes: measured 23; objects took 547."""
 
 
-def test_rates_and_lag_add_up(folder: Path) -> None:
-    shown = series(RunReader(folder))
-    width = shown.length / len(shown.at)
-    acknowledged = sum(float(rates.sum()) for rates in shown.acknowledged.values()) * width
-    reader = RunReader(folder)
-    expected = sum(
-        run[1] for op in reader.operations()[0] for send in op.sends for run in send.acks
-    )
-    assert acknowledged == pytest.approx(expected)
-    lag = shown.lag["A->B"]
-    assert np.nanmax(lag[(shown.at > 3) & (shown.at < 4)]) > 200, (
-        "the mirror stood still while the link was cut"
-    )
-    assert np.isnan(lag[shown.at > 14]).all(), "after the failover nothing is behind"
-    assert [(w.id, w.bit, w.lasting) for w in shown.windows] == [
-        ("f1", True, False),
-        ("f2", True, False),
-        ("f3", True, False),
-        ("f4", True, True),
-    ]
-
-
 def test_rates_and_levels_equal_those_of_the_rows(folder: Path) -> None:
     reader = RunReader(folder)
     shown = series(reader)
