@@ -193,37 +193,6 @@ waited: float | None = judged.failovers[0].rto_seconds
 """
 
 
-@pytest.mark.nightly
-def test_what_a_user_writes_passes_mypy_strict(tmp_path: Path) -> None:
-    """The types are those of the sources beside these tests; a wheel has the same, and py.typed."""
-    (tmp_path / "mine.py").write_text(SNIPPET)
-    (tmp_path / "wrong.py").write_text(SNIPPET + 'verdict = judged.checks["lost-write"].examined\n')
-    mypy = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--cache-dir",
-        str(tmp_path / "cache"),
-        "--config-file",
-        "",
-        "--follow-imports",
-        "silent",
-    ]
-    environment = {**os.environ, "MYPYPATH": str(ROOT.parent)}
-    for name, status in (("mine", 0), ("wrong", 1)):
-        done = subprocess.run(
-            [*mypy, f"{name}.py"],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
-        assert done.returncode == status, done.stdout
-        assert ("incompatible type" in done.stdout.lower()) == bool(status), done.stdout
-
-
 # The caller's own clients: what they refuse, and which histories are decided without a broker.
 
 
