@@ -41,7 +41,7 @@ class PromotedPartition:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failover:
     """One failover as the bytes show it: `promoted` partitions. `rto_seconds` is None when no write
-    succeeded afterwards.
+    succeeded afterwards, or with `rpo_records` when no acknowledgement was recorded.
 
     It counts the transactions that were open when it began, those that the mirror aborted, and
     those that are visible only in part. `refused` (error -> count) is how often the mirror refused
@@ -61,6 +61,12 @@ class Failover:
     refused: Mapping[str, int] = field(default_factory=dict)
     accepted_after: float | None = None
     partitions: tuple[PromotedPartition, ...] = ()
+
+    @property
+    def without_recovery(self) -> str:
+        """Why it has no recovery time."""
+        unrecorded = self.rpo_records is None
+        return "unknown" if unrecorded else "no write succeeded afterwards"
 
     @property
     def refusals(self) -> str:

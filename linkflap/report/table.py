@@ -155,7 +155,7 @@ def _failovers(judged: Document) -> Iterator[Text]:
     for failover in judged.failovers[:_MOST_LINES]:
         lost = "unknown" if failover.rpo_records is None else f"{failover.rpo_records:,} records"
         back = (
-            "no write succeeded afterwards"
+            failover.without_recovery
             if failover.rto_seconds is None
             else f"{failover.rto_seconds:.2f} s"
         )

@@ -5,7 +5,9 @@ RPO counts records that were acknowledged on the source and are not among those 
 mirrored, without those that lost-write reports. The source's log is the capture next to the
 failover, because it may have been truncated since. RTO runs from the fault that made the failover
 necessary to the first write that the destination acknowledged as its own. A failover after which
-nothing was written is unknown. Without budgets costs are measured, not judged. A failover that the
+nothing was written is unknown. Without budgets costs are measured, not judged. What programs
+that record no history were promised is not known: nor is then their failovers' cost, which is
+unknown only if a budget asks for it. A failover that the
 mirror refused at every attempt never took place: nobody serves the clients, and that is a violation
 without any budget.
 """
@@ -67,7 +69,7 @@ def costs_of_failovers(partials: Sequence[PartialFinding], events: Sequence[Even
             link=link,
             kind=kind,
             promoted=len(mine),
-            rpo_records=sum(c.data["rpo_records"] for c in mine),
+            rpo_records=_lost(mine),
             rto_seconds=recovery_seconds(fault_time, mine),
             fault_time=fault_time,
             partitions=tuple(_partition(fault_time, each) for each in mine),
@@ -85,10 +87,22 @@ def costs_of_failovers(partials: Sequence[PartialFinding], events: Sequence[Even
             f"after the failover over {f.link} no write was acknowledged, so it has no recovery "
             "time"
             for f in failovers
-            if f.rto_seconds is None
+            if f.rto_seconds is None and f.rpo_records is not None
+        ),
+        *(
+            f"the scenario has a budget for the failover over {mine[0].data['link']}, and its cost "
+            "is not known: acknowledgements were not recorded"
+            for _, mine in by_failover(partials)
+            if _lost(mine) is None and mine[0].data["budgets"] != [None, None]
         ),
     ]
     return Measured(failovers=failovers, missing=missing)
+
+
+def _lost(promotions: Sequence[PartialFinding]) -> int | None:
+    """The acknowledged records that were lost, as far as acknowledgements were recorded."""
+    known = [n for c in promotions if (n := c.data["rpo_records"]) is not None]
+    return sum(known) if known else None
 
 
 def _partition(fault_time: int, mine: PartialFinding) -> PromotedPartition:
@@ -148,7 +162,7 @@ def _cost(view: PartitionView, promotion: LogPromotion, compared: Hop) -> Sequen
         "link": promotion.link,
         "kind": promotion.kind,
         "fault_time": promotion.fault_time,
-        "rpo_records": lost_by_failover(view, compared) if promotion.kind == "forced" else 0,
+        "rpo_records": _lost_here(view, promotion, compared),
         "first_write": _first_write(view, promotion),
         "budgets": [view.budgets.rpo_records, view.budgets.rto_seconds],
         "torn": bool(torn),
@@ -168,6 +182,15 @@ def _cost(view: PartitionView, promotion: LogPromotion, compared: Hop) -> Sequen
             start=promotion.offset,
         ),
     ]
+
+
+def _lost_here(view: PartitionView, promotion: LogPromotion, compared: Hop) -> int | None:
+    """The acknowledged records that this failover lost; None where only programs wrote, and nobody
+    recorded what they were promised."""
+    promised = any(bool((send.offsets >= 0).any()) for send in view.sends)
+    if view.topic in view.partition_facts.facts.programs and not promised:
+        return None
+    return lost_by_failover(view, compared) if promotion.kind == "forced" else 0
 
 
 def _carried_over(compared: Hop, promotion: LogPromotion) -> int:
@@ -212,7 +235,7 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     ]
     for (fault_time, link, kind), mine in by_failover(partials):
         records, seconds = mine[0].data["budgets"]
-        lost = sum(c.data["rpo_records"] for c in mine if not c.data["torn"])
+        lost = _lost([c for c in mine if not c.data["torn"]]) or 0
         took = recovery_seconds(fault_time, mine)
         about = {"link": link, "failover": kind}
         if records is not None and lost > records:

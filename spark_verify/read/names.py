@@ -1,4 +1,5 @@
-"""Payload ids of records that no header names: by what was recorded on the wire, or by content.
+"""Payload ids of records that no header names: by what was recorded on the wire, by content, or by
+place.
 
 Programs of the user's write records without linkflap's header. With `record = "wire"` a batch is
 identified by its producer id, epoch, first sequence and number of records, on the cluster whose
@@ -24,7 +25,7 @@ from typing import Final
 import numpy as np
 
 from linkflap.harness.model.guarantee import ProducerIds
-from linkflap.harness.model.payload import FOREIGN
+from linkflap.harness.model.payload import FOREIGN, PROCESS_SHIFT
 from linkflap.spark_verify.checks.parts.logs import changes, locate, read
 from linkflap.spark_verify.facts.eras import Era, history
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send, Sends
@@ -105,18 +106,48 @@ def named_on_the_wire(seen: PartitionView) -> PartitionView:
         asked[send.cluster].add(send)
     for cluster, replica in seen.canonical().items():
         asked[cluster].look_at(replica)
-    replicas, earlier = (
-        tuple(_named(seen, replica, asked) for replica in some)
-        for some in (seen.replicas, seen.earlier)
+    return _with_copies(
+        seen,
+        (_named(seen, replica, asked) for replica in seen.replicas),
+        (_named(seen, replica, asked) for replica in seen.earlier),
     )
-    # what a source has named names what is mirrored from it
+
+
+def named_by_place(seen: PartitionView) -> PartitionView:
+    """A partition of a mirror that moves offsets, whose records have no names, and whose clients no
+    history: what clients wrote is named by its cluster and offset, and copies by their content.
+    After a failback it is unknown of which log readers got what, and nothing is named."""
+    if seen.guarantee.offsets_kept or seen.earlier:
+        return seen
+    clusters = [cluster.name for cluster in seen.topology.clusters]
+
+    def named(replica: Replica) -> Replica:
+        offset = replica.records.offset
+        uid = np.full(len(offset), FOREIGN, np.int64)
+        shortened = replica.log_start > 0 or replica.cluster in seen.compacted
+        unsure = (_copies(replica.records.digest) > 1) & shortened
+        for era in _eras(seen, replica):
+            own = (offset >= era.start) & (offset < era.end) & (not era.source)
+            own &= ~unsure
+            uid[own] = (clusters.index(replica.cluster) + 1 << PROCESS_SHIFT) + offset[own]
+        return replace(replica, records=replace(replica.records, uid=uid))
+
+    return _with_copies(seen, map(named, seen.replicas), ())
+
+
+def _with_copies(
+    seen: PartitionView, replicas: Iterable[Replica], earlier: Iterable[Replica]
+) -> PartitionView:
+    """With these replicas. What a source has named names what was mirrored from it and moved, and
+    what readers got."""
+    last, before = tuple(replicas), tuple(earlier)
     for _ in () if seen.guarantee.offsets_kept else seen.topology.clusters:
-        replicas, earlier = _after_mirrors(seen, replicas, earlier)
-    logs = [*sorted(earlier, key=lambda r: r.captured), *(r for r in replicas if r.canonical)]
+        last, before = _after_mirrors(seen, last, before)
+    logs = [*sorted(before, key=lambda r: r.captured), *(r for r in last if r.canonical)]
     return replace(
         seen,
-        replicas=replicas,
-        earlier=earlier,
+        replicas=last,
+        earlier=before,
         sends=_promised_or_there(seen.sends, logs),
         reads=tuple(_read(read, logs) for read in seen.reads),
         shares=tuple(_read(read, logs) for read in seen.shares),
@@ -216,9 +247,10 @@ def _mirrored(seen: PartitionView, replica: Replica, sources: Mapping[str, Repli
             continue
         mine = np.flatnonzero((records.offset >= era.start) & (records.offset < era.end))
         theirs = records.take(mine)
-        names, known = content_names(source, theirs, read(replica).visible[mine])
+        visible = read(replica).visible[mine]
+        names, known = content_names(source, theirs, visible)
         if source.log_start > 0 or source.cluster in seen.compacted or replica.log_start > 0:
-            unsure = (known > 1) | (_copies(theirs.digest) > 1) | (known == 0)
+            unsure = (known != 1) | _perhaps_deleted(seen, theirs, visible)
             names = np.where(unsure, FOREIGN, names)
         uids[mine] = names
         at = locate(source.records.uid, names)
@@ -316,7 +348,8 @@ def named_by_content(seen: PartitionView) -> PartitionView:
 
     Of several with one content the first visible copy is the source's first, and so on; whatever
     there is more of repeats the last. Where either log has lost its beginning, it is unknown which
-    copies it had: those get no name. A record that the source has not is named by its own offset,
+    copies it had: those get no name, unless the source has one of them and the mirror may have
+    repeated it. A record that the source has not is named by its own offset,
     above all others.
     """
     source = seen.canonical().get(seen.home)
@@ -327,9 +360,11 @@ def named_by_content(seen: PartitionView) -> PartitionView:
 
     def named(replica: Replica) -> Replica:
         theirs = replica.records
-        uid, known = content_names(by_offset, theirs, read(replica).visible)
+        visible = read(replica).visible
+        uid, known = content_names(by_offset, theirs, visible)
         if source.log_start > 0 or replica.log_start > 0:
-            uid = np.where((known > 1) | (_copies(theirs.digest) > 1), FOREIGN, uid)
+            unsure = (known > 1) | _perhaps_deleted(seen, theirs, visible)
+            uid = np.where(unsure, FOREIGN, uid)
         nobody = np.full(len(theirs), FOREIGN, np.int64)
         return replace(replica, records=replace(theirs, uid=uid, operation=nobody))
 
@@ -367,6 +402,18 @@ def content_names(source: Replica, theirs: Records, visible: Bools) -> tuple[Int
         return _ABOVE_ALL + theirs.offset, known
     at = np.minimum(first + np.minimum(nth, known - 1), len(names) - 1)
     return np.where(count > 0, names[at], _ABOVE_ALL + theirs.offset), known
+
+
+def _perhaps_deleted(seen: PartitionView, records: Records, visible: Bools) -> Bools:
+    """Per copy, whether it may be one of a record that the source has deleted since: there is a
+    later one with the same content, and the mirror repeats nothing."""
+    if seen.guarantee.delivery != "exactly-once":
+        return np.zeros(len(records), np.bool_)
+    digests = records.digest
+    last = np.ones(len(digests), np.bool_)
+    order = np.lexsort((np.arange(len(digests)), visible, digests))
+    last[order[:-1]] = np.diff(digests[order]) != 0
+    return ~last
 
 
 def _occurrence(digests: Ints, visible: Bools) -> Ints:

@@ -156,17 +156,21 @@ def _due_to_foreign(
     promotions: Sequence[LogPromotion],
     homes: Collection[str],
 ) -> Iterable[tuple[str, str]]:
-    """What bytes without acknowledgements must show: what any log shows, and what checks promise
-    that need no acknowledgement."""
+    """What bytes without acknowledgements must show: what any log shows, as logs without a history
+    do, and what checks promise that need neither an acknowledgement nor payload ids."""
     programs = tuple(program_at(home) for home in homes)
     scenario = replace(run.scenario, workloads=programs)
+    if check.examines_any_log and not check.runs_on(run.scenario.mirror.guarantee, recorded=False):
+        return ()
     if check.examines_any_log and check.due_at is not None:
         return check.due_at(scenario, promotions)
     if check.examines_any_log:
         found = _written_and_mirrored(planned.facts.topology, homes)
         return {each for each in found if each[1] in check.due}
     if check.due_at is not None and "sends" not in check.inputs:
-        return check.due_at(run.scenario, promotions)
+        named = "reads" not in check.inputs or check.from_bytes
+        found = check.due_at(run.scenario, promotions)
+        return {each for each in found if named or each[1] != "mirrored"}
     return ()
 
 
