@@ -8,7 +8,7 @@ write    Scenario -> file
 """
 
 from linkflap.chaos.scenario_file.read import check_kafka, is_file, read
-from linkflap.chaos.scenario_file.schema import json_schema
+from linkflap.chaos.scenario_file.schema import KEYS, json_schema
 from linkflap.chaos.scenario_file.write import render, save
 
-__all__ = ["check_kafka", "is_file", "json_schema", "read", "render", "save"]
+__all__ = ["KEYS", "check_kafka", "is_file", "json_schema", "read", "render", "save"]

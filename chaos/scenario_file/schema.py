@@ -8,8 +8,8 @@ triggers come from the registries, so the schema has a new one at once.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
@@ -19,9 +19,10 @@ from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.triggers import known
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.clients import LIBRARIES, LIBRDKAFKA
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import PROGRESS_WITHIN, SCHEMA_VERSION, Option, Record
 from linkflap.harness.runtimes import RUNTIMES
-from linkflap.harness.workloads import COMMAND, KINDS
+from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS
 from linkflap.topologies import TOPOLOGIES
 
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
@@ -147,6 +148,84 @@ class ScenarioFile(Table, frozen=True, kw_only=True):
     budgets: BudgetsTable = BudgetsTable()
 
 
+KEYS: Final[Mapping[type[Table], tuple[str, Mapping[str, str]]]] = {
+    ScenarioFile: (
+        "before the first table",
+        {
+            "schema": "the version of the format: 1",
+            "name": "the scenario's name, also in the name of the run directory",
+            "topology": "clusters and links, as --topology takes them",
+            "about": "one line about it, shown by --dry-run",
+            "seed": "of payloads and of times between two; left out: a new one for each run",
+            "duration": "seconds that clients work, at least",
+            "progress_within": "seconds in which clients go on after the last fault; 0: no promise",
+            "runtime": "what brokers run in, process or docker",
+            "clients": "the client library of all workloads",
+            "checks": "only these checks; left out: all",
+        },
+    ),
+    MirrorTable: (
+        "[mirror]",
+        {"kind": "the mirror on every link", "options": "its options (linkflap list mirrors)"},
+    ),
+    TopicsTable: (
+        "[topics]",
+        {
+            "partitions": "of each topic of the workloads",
+            "replicas": "of each partition, as far as the cluster has brokers",
+            "config": "topic configs, by Kafka's names",
+        },
+    ),
+    ClusterTable: ("[cluster.A]", {"config": "settings of the brokers of A, by Kafka's names"}),
+    WorkloadTable: (
+        "[[workload]]",
+        {
+            "home": "the cluster on which its topics are first written",
+            "kind": "what its clients do (linkflap list workloads)",
+            "clients": "how many",
+            "library": "their client library, if not the file's",
+            "options": "options of the kind, below",
+            "command": "a program of your own, as a list of words, run without a shell",
+            "folder": "where the program runs, from the file's folder",
+            "reads": "topics that the program reads, without the home",
+            "writes": "topics that the program writes, without the home",
+            "exactly_once": "the program promises one output for each input of its group",
+            "record": "wire: what the program writes and reads is recorded before the brokers",
+            "progress_within": "as for the file, for these clients",
+        },
+    ),
+    FaultTable: (
+        "[[fault]]",
+        {
+            "id": "its name, for `when` of others and for the report",
+            "fault": "its kind (linkflap list faults)",
+            "target": "a link (A->B), a path of clients (*->A), a broker (A/1) or a cluster",
+            "at": "seconds after the start, or after `when`; [3.0, 5.0]: the seed chooses",
+            "duration": "seconds until it is healed",
+            "when": "other faults and triggers that it waits for (linkflap list triggers)",
+            "options": "options of the kind (linkflap list options)",
+        },
+    ),
+    MinimumsTable: (
+        "[minimums]",
+        {
+            "committed": "transactions committed at least; less is unknown",
+            "aborted": "transactions aborted at least; less is unknown",
+            "reads": "records read at least; less is unknown",
+            "afterwards": "records acknowledged after the last fault at least; less is unknown",
+        },
+    ),
+    BudgetsTable: (
+        "[budgets]",
+        {
+            "rpo_records": "records that a failover may lose at most; more is invalid",
+            "rto_seconds": "seconds without writes that a failover may cost; more is invalid",
+        },
+    ),
+}
+"""What each key of a table means, for the schema, `linkflap list options` and the documentation."""
+
+
 def json_schema() -> str:
     """JSON Schema (2020-12) of a scenario file, with the names that the registries know."""
     schema: dict[str, Any] = msgspec.json.schema(ScenarioFile)
@@ -174,6 +253,13 @@ def json_schema() -> str:
         "java,librdkafka",
     ]
     tables["ScenarioFile"]["properties"]["schema"] = {"const": SCHEMA_VERSION}
+    for table, (_, keys) in KEYS.items():
+        for name, sentence in keys.items():
+            tables[table.__name__]["properties"][name]["description"] = sentence
+    _describe(
+        tables["WorkloadTable"], [COMMAND_OPTIONS, *(kind.options for kind in KINDS.values())]
+    )
+    _describe(tables["FaultTable"], [fault.options for fault in FAULTS.values()])
     whole = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "linkflap scenario file",
@@ -184,3 +270,15 @@ def json_schema() -> str:
 
 def _names(table: dict[str, Any], field: str, known: Iterable[str]) -> None:
     table["properties"][field] |= {"enum": sorted(known)}
+
+
+def _describe(table: dict[str, Any], every: Iterable[Mapping[str, OptionAbout]]) -> None:
+    """Adds what options mean, by all kinds that have one of the name."""
+    found: dict[str, list[str]] = {}
+    for options in every:
+        for name, option in options.items():
+            found.setdefault(name, []).append(option.about)
+    table["properties"]["options"]["properties"] = {
+        name: {"description": "; or ".join(dict.fromkeys(abouts))}
+        for name, abouts in sorted(found.items())
+    }

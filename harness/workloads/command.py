@@ -113,12 +113,7 @@ def check(spec: WorkloadSpec) -> None:
         )
     for name in spec.options:
         value_of(spec, name, COMMAND_OPTIONS)
-    for topic in (*spec.reads, *spec.writes):
-        if not _TOPIC.fullmatch(topic):
-            raise InputError(
-                f"workload command cannot have the topic {topic!r}; name it without its home, in "
-                "Kafka's characters"
-            )
+    _check_topics(spec)
     if spec.record and not (spec.writes or spec.reads):
         raise InputError(
             'record = "wire" records what a program writes to the topics that it names, and reads '
@@ -132,6 +127,21 @@ def check(spec: WorkloadSpec) -> None:
             "name one"
         )
     _check_program(spec.command[0], Path(spec.folder or ".").absolute())
+
+
+def _check_topics(spec: WorkloadSpec) -> None:
+    home = topic_name(spec.home, "")
+    for topic in (*spec.reads, *spec.writes):
+        if not _TOPIC.fullmatch(topic):
+            raise InputError(
+                f"workload command cannot have the topic {topic!r}; name it without its home, in "
+                "Kafka's characters"
+            )
+        if topic.startswith(home):
+            raise InputError(
+                f"workload command names the topic {topic!r} with its home; name it "
+                f"{topic.removeprefix(home)!r}"
+            )
 
 
 def _check_program(name: str, folder: Path) -> None:

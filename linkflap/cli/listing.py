@@ -36,7 +36,7 @@ def list_(what: str | None, as_json: bool) -> int:
     known = catalogue()
     if what == OPTIONS:
         every = options()
-        click.echo(json.dumps({OPTIONS: _plain(every)}) if as_json else _options(every))
+        click.echo(json.dumps({OPTIONS: _plain(every)}) if as_json else _keys() + _options(every))
     elif what is None or what in known:
         chosen = known if what is None else {what: known[what]}
         mirrors = (
@@ -71,6 +71,13 @@ def _entry(name: str, about: str) -> str:
     return textwrap.fill(
         about, width=110, initial_indent=f"  {name:28} ", subsequent_indent=" " * 31
     )
+
+
+def _keys() -> str:
+    """The keys of a scenario file, by table."""
+    from linkflap.chaos.scenario_file import KEYS
+
+    return _names({f"scenario file, {where}": keys for where, keys in KEYS.values()}) + "\n"
 
 
 def _options(every: Mapping[str, Mapping[str, OptionAbout]]) -> str:

@@ -66,6 +66,7 @@ def check(scenario: Scenario, runtime: str) -> None:
             "give 1 or more of each"
         )
     check_scenario(scenario)
+    _check_times(scenario)
     check_all(scenario.workloads)
     mirrors.check(
         scenario.mirror, reversible=any(fault.name.reverses for fault in scenario.schedule)
@@ -75,6 +76,17 @@ def check(scenario: Scenario, runtime: str) -> None:
     mirrors.check_played(scenario, runtime)
     check_runtime(scenario.schedule, runtime)
     check_losses(scenario.schedule, mirrors.resolve(scenario.mirror).guarantee)
+
+
+def _check_times(scenario: Scenario) -> None:
+    """Raises InputError for a fault that would not be played any more."""
+    last = scenario.duration + LONGEST_FAULT
+    for spec in scenario.schedule:
+        if spec.at + spec.duration > last:
+            raise InputError(
+                f"fault {spec.id!r} ({spec.fault}) ends after {spec.at + spec.duration:g} s, and "
+                f"the run waits for faults until {last:g} s; make duration longer"
+            )
 
 
 _TIMES: Final = "message.timestamp.type"

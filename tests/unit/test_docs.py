@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import runpy
 from collections.abc import Iterable, Iterator
@@ -15,8 +16,9 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from linkflap.api import fixtures, runs
-from linkflap.chaos.scenario_file import is_file
+from linkflap.chaos.scenario_file import KEYS, is_file
 from linkflap.cli.docs import page, pages
+from linkflap.harness import workloads
 from linkflap.harness.model.errors import InputError
 from linkflap.recording.run import check
 from linkflap.spark_verify.checks import REGISTRY
@@ -70,6 +72,30 @@ def test_every_page_that_linkflap_names_opens() -> None:
     assert page("docs/checks.md#lost-write") == (ROOT / "docs" / "checks.md").read_text()
     with pytest.raises(InputError, match=r"no page 'cheks' \(did you mean 'checks'\?\)"):
         page("cheks")
+
+
+def rows_of_scenario_files() -> Iterator[str]:
+    """What the page of scenario files says of each key, and of each option of a workload."""
+    for where, keys in KEYS.values():
+        yield from (f"| {where} | `{key}` | {sentence} |" for key, sentence in keys.items())
+    kinds = {name: kind.options for name, kind in workloads.KINDS.items()}
+    kinds[workloads.COMMAND] = workloads.COMMAND_OPTIONS
+    for name in sorted({name for options in kinds.values() for name in options}):
+        of = {kind: options[name] for kind, options in kinds.items() if name in options}
+        abouts = dict.fromkeys(option.about for option in of.values())
+        yield f"| `{name}` | {', '.join(of)} | {'; or '.join(abouts)} |"
+
+
+def test_every_key_of_a_scenario_file_has_its_sentence() -> None:
+    page = (ROOT / "docs" / "scenario-files.md").read_text()
+    assert [row for row in rows_of_scenario_files() if row not in page] == []
+    schema = json.loads((ROOT / "docs" / "scenario.schema.json").read_text())
+    assert not [
+        (table, key)
+        for table, about in schema["$defs"].items()
+        for key, value in about["properties"].items()
+        if "description" not in value and "$ref" not in str(value)
+    ]
 
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:

@@ -377,6 +377,10 @@ options = {{ {options} }}"""
         ),
         ("[budgets]\nrto_seconds = 5.0", "a budget is what a failover may cost, and no fault of"),
         (
+            '[[workload]]\ncommand = ["true"]\nhome = "A"\nreads = ["A.orders"]',
+            "workload command names the topic 'A.orders' with its home; name it 'orders'",
+        ),
+        (
             '[[workload]]\ncommand = ["true"]\nfolder = "gone"\nhome = "A"\nwrites = ["t"]',
             "workload command: there is no folder ",
         ),
