@@ -7,12 +7,12 @@ to logs and bounds, and the variant: which Kafka, which clients, which transacti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
@@ -105,6 +105,30 @@ WITHIN: Final = 60.0
 
 class Closes(Protocol):
     def close(self) -> None: ...
+
+
+T = TypeVar("T")
+
+
+def wait_for(
+    what: str,
+    condition: Callable[[], T | None],
+    *,
+    within: float = WITHIN,
+    every: float = 0.02,
+    state: Callable[[], object] | None = None,
+) -> T:
+    """Polls a condition of a step until it is true (`harness.model.wait.until`)."""
+    return until(condition, within=within, what=what, every=every, state=state)
+
+
+def transaction(writer: Transactional, topic: str, *values: bytes, commit: bool = True) -> None:
+    """One transaction with these records, committed or aborted."""
+    writer.begin()
+    for value in values:
+        writer.send(topic, value)
+    writer.flush()
+    writer.commit() if commit else writer.abort()
 
 
 def quietly(client: Closes) -> None:
@@ -202,7 +226,24 @@ class Bench:
             seen = wire.answered(asked.client_address, topic)
             return len(seen) >= partitions and all(one.leader >= 0 for one in seen.values())
 
-        until(all_led, within=WITHIN, what=f"leaders of {topic}", every=0.05)
+        wait_for(f"leaders of {topic}", all_led, every=0.05)
+
+    def unled(self, topic: str, *, by: Broker) -> None:
+        """Waits until a broker knows no leader of a topic with one partition."""
+        wait_for(f"{topic} to have no leader", lambda: wire.leader(by.client_address, topic) == -1)
+
+    def in_sync(self, topic: str, *brokers: Broker, by: Wire) -> None:
+        """Waits until a broker calls these, and no others, the in-sync replicas of partition 0."""
+        ids = {broker.id for broker in brokers}
+        wait_for(
+            f"replicas {sorted(ids)} of {topic} to be in sync",
+            lambda: {*by.leadership(topic)[0].in_sync} == ids,
+        )
+
+    def other(self, than: Broker, cluster: str = "A") -> Broker:
+        """A broker besides this one."""
+        brokers = self.cluster(cluster).brokers.values()
+        return next(broker for broker in brokers if broker.id != than.id)
 
     def up(self, cluster: str = "A") -> Broker:
         """A broker that runs."""
@@ -237,9 +278,7 @@ class Bench:
                 asyncio.run(reordered(addresses, {(topic, partition): order}))
             return now.leader == broker.id
 
-        until(
-            leads, within=WITHIN, what=f"broker {broker.id} to lead {topic}-{partition}", every=0.3
-        )
+        wait_for(f"broker {broker.id} to lead {topic}-{partition}", leads, every=0.3)
 
     def setting(self, name: str, value: str, cluster: str = "A") -> None:
         """Sets a dynamic setting of every broker (KIP-226) until the end of this run, and waits
@@ -262,7 +301,7 @@ class Bench:
                     or admin.describe_configs([plain])[plain].result(WITHIN)[name].value == value
                 )
 
-            until(in_force, within=WITHIN, what=f"{name}={value} to be in force", every=0.1)
+            wait_for(f"{name}={value} to be in force", in_force, every=0.1)
 
     def transactional(
         self, base: str = "producer", *, cluster: str = "A", **settings: str | int | bool
@@ -307,10 +346,10 @@ class Bench:
 
     def drained(self, mirror: Mirror) -> None:
         """Waits until a mirror has read all that its source has."""
-        until(
+        wait_for(
+            f"{mirror.link.name} to drain",
             lambda: mirror.lag() == 0,
             within=2 * WITHIN,
-            what=f"{mirror.link.name} to drain",
             every=0.1,
             state=mirror.lag,
         )
@@ -344,17 +383,17 @@ class Bench:
                 answered_bounds(self.admin(cluster), [(topic, partition)], which, within=5) or None
             )
 
-        return until(
-            asked, within=2 * WITHIN, what=f"the leader of {topic}-{partition} to answer", every=0.1
+        return wait_for(
+            f"the leader of {topic}-{partition} to answer", asked, within=2 * WITHIN, every=0.1
         )[topic, partition]
 
     def ends_at(self, end: int, topic: str, partition: int = 0, cluster: str = "B") -> None:
         """Waits until a partition's high watermark is `end`: until it has been mirrored, or until
         what the source does not have has been truncated."""
-        until(
+        wait_for(
+            f"{topic}-{partition} to end at {end} on {cluster}",
             lambda: self.bound("high", topic, partition, cluster) == end,
             within=2 * WITHIN,
-            what=f"{topic}-{partition} to end at {end} on {cluster}",
             every=0.2,
         )
 
@@ -397,10 +436,16 @@ class Bench:
                 (at,) = consumer.position([TopicPartition(topic, partition)])
                 return end <= start or at.offset >= end
 
-            until(read_up, within=WITHIN, what=f"a reader of {topic}-{partition} to get to {end}")
+            wait_for(f"a reader of {topic}-{partition} to get to {end}", read_up)
         finally:
             consumer.close()
         return found
+
+    def texts(
+        self, topic: str, isolation: Isolation = "read_committed", *, cluster: str = "A"
+    ) -> list[str]:
+        """The values of `read`, as texts."""
+        return [value.decode() for _, value in self.read(topic, isolation, cluster=cluster)]
 
     def settle(self) -> None:
         """Puts the deployment back as it was: all brokers run, and every cluster is healthy. Raises
@@ -412,10 +457,10 @@ class Bench:
                 if broker.state == "stopped":
                     broker.start()
         for cluster in self.deployment.clusters.values():
-            until(
+            wait_for(
+                f"cluster {cluster.name} to be healthy",
                 partial(_healthy, cluster),
                 within=2 * WITHIN,
-                what=f"cluster {cluster.name} to be healthy",
             )
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient
 
-from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.bench import WITHIN, Bench, wait_for
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.mirrors.cluster_mirroring.admin import (
     MIRRORING,
@@ -22,7 +22,6 @@ from linkflap.harness.mirrors.cluster_mirroring.admin import (
 from linkflap.harness.mirrors.cluster_mirroring.state_topic import STATES, await_loaded
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Cluster
-from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.cluster_mirroring import generation, lacking
 from linkflap.harness.runtimes.distribution.kafka import kafka
 
@@ -84,10 +83,10 @@ class BranchMirror:
     def mirroring(self, partitions: int, within: float = 2 * WITHIN) -> None:
         """Waits until every partition is MIRRORING."""
         wanted = {MIRRORING: partitions}
-        until(
+        wait_for(
+            f"{self.topic} to mirror",
             lambda: self.states() == wanted,
             within=within,
-            what=f"{self.topic} to mirror",
             every=0.25,
             state=self.states,
         )
@@ -102,10 +101,9 @@ class BranchMirror:
         until every partition is STOPPED."""
         self._accepted("stop", self.stop, 2 * WITHIN)
         wanted = {STOPPED: partitions}
-        until(
+        wait_for(
+            f"{self.topic} to be {STOPPED}",
             lambda: self.states() == wanted,
-            within=WITHIN,
-            what=f"{self.topic} to be {STOPPED}",
             every=0.2,
             state=self.states,
         )
@@ -117,7 +115,7 @@ class BranchMirror:
                 return True
             return False
 
-        until(accepted, within=within, what=f"{verb} of {self.name} to be accepted", every=0.25)
+        wait_for(f"{verb} of {self.name} to be accepted", accepted, within=within, every=0.25)
 
 
 def one_coordinator(bench: Bench, cluster: str = "B") -> None:

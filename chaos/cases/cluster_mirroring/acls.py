@@ -8,13 +8,13 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
-from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench
+from linkflap.chaos.cases.bench import PAIR, Bench, wait_for
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.harness.mirrors.cluster_mirroring import comparison
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
-from linkflap.harness.model.wait import pause, until
+from linkflap.harness.model.wait import pause
 
 WATCHED: Final = 20.0
 """Seconds for which ACLs are watched: ten refreshes of the mirror's metadata."""
@@ -35,7 +35,7 @@ def acls_after_promotion(bench: Bench, *, deleted: bool) -> Observation:
         if not comparison.make_acls(bench.admin("B"), [own]):
             raise EnvironmentFailure("B keeps no ACLs")
         held = partial(_acls_on, bench, own)
-        until(held, within=WITHIN, what=f"B to have the ACLs on {own}", every=0.05)
+        wait_for(f"B to have the ACLs on {own}", held, every=0.05)
         began = time.monotonic()
         while held() and time.monotonic() - began < WATCHED:
             pause(EVERY, lambda: False)
@@ -69,12 +69,7 @@ def acls_of_two_mirrors(bench: Bench, *, both: bool) -> Observation:
             mirror = mirrors.enter_context(branch_mirror(bench, topic, "C", source=source))
             mirror.mirrors(1)
         for topic in topics.values():
-            until(
-                partial(_holds, bench, topic),
-                within=WITHIN,
-                what=f"C to have the ACLs on {topic}",
-                every=EVERY,
-            )
+            wait_for(f"C to have the ACLs on {topic}", partial(_holds, bench, topic), every=EVERY)
         missing = dict.fromkeys(sources, 0)
         went = dict.fromkeys(sources, 0)
         here = dict.fromkeys(sources, True)

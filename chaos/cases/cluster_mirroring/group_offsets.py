@@ -10,14 +10,14 @@ from typing import Final
 
 from confluent_kafka import Consumer
 
-from linkflap.chaos.cases.bench import ONE, PAIR, WITHIN, Bench
+from linkflap.chaos.cases.bench import ONE, PAIR, WITHIN, Bench, wait_for
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.clients import CaseMember, RawJavaConsumer
 from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.wait import pause, until
+from linkflap.harness.model.wait import pause
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.offsets import quiet
 
@@ -73,12 +73,7 @@ def _read_on(bench: Bench, topic: str, group: str, end: int) -> list[int]:
                     written = True
             return bool(read) and read[-1] >= end
 
-        until(
-            read_up,
-            within=WITHIN,
-            what=f"group {group} to read the last record",
-            state=lambda: read,
-        )
+        wait_for(f"group {group} to read the last record", read_up, state=lambda: read)
     finally:
         consumer.close()
     return read
@@ -113,7 +108,7 @@ def committed_epoch_ahead(bench: Bench, epoch: int) -> Observation:
         return read > 0
 
     try:
-        until(some, within=PATIENCE if epoch else WITHIN, what="a record")
+        wait_for("a record", some, within=PATIENCE if epoch else WITHIN)
     except DeadlineExceeded:
         read = 0
     facts = {
@@ -249,7 +244,7 @@ def _committed_up_to(bench: Bench, topic: str, group: str, end: int) -> CaseMemb
         member.poll(0.2)
         return on_a.committed(group, (topic, 0)) == end
 
-    until(committed, within=WITHIN, what=f"group {group} to have committed {end}")
+    wait_for(f"group {group} to have committed {end}", committed)
     return member
 
 
@@ -257,9 +252,5 @@ def _first_of_b(bench: Bench, topic: str, group: str) -> int:
     """The first offset that the group gets when it is back on A."""
     member = bench.member(group)
     member.subscribe(topic)
-    read = until(
-        lambda: member.poll(0.5),
-        within=2 * WITHIN,
-        what=f"group {group} to read on A",
-    )
+    read = wait_for(f"group {group} to read on A", lambda: member.poll(0.5), within=2 * WITHIN)
     return read[0][0]

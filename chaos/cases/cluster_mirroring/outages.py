@@ -10,13 +10,13 @@ from typing import Final
 
 from confluent_kafka import TopicPartition
 
-from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench
+from linkflap.chaos.cases.bench import PAIR, Bench, wait_for
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools.wire import Wire, record_batch
 from linkflap.harness.mirrors.cluster_mirroring.admin import MIRRORING, VerbRefused
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.wait import pause, until
+from linkflap.harness.model.wait import pause
 
 PARTITIONS, BACKLOG, SIZE = 40, 25, 20_000
 OUTAGE, TOO_LONG = 5.0, 3.0
@@ -92,12 +92,8 @@ def outage_backlog(bench: Bench, *, suspended: bool) -> Observation:
         count = 1
     else:
         during, count = _longest(wire, topic, 6.0, lambda: new.update(_connections(bench) - old))
-    until(
-        lambda: mirror.lag() == 0,
-        within=180,
-        what="the mirror to catch up",
-        every=0.2,
-        state=mirror.lag,
+    wait_for(
+        "the mirror to catch up", lambda: mirror.lag() == 0, within=180, every=0.2, state=mirror.lag
     )
     facts = {
         "backlog_bytes": PARTITIONS * BACKLOG * SIZE,
@@ -128,11 +124,7 @@ def source_retention(bench: Bench, *, delete: bool) -> Observation:
     if delete:
         admin = bench.admin()  # its answers end with it
         admin.delete_records([TopicPartition(topic, 0, first)])
-        until(
-            lambda: bench.bound("start", topic) == first,
-            within=WITHIN,
-            what="A's log start to move",
-        )
+        wait_for("A's log start to move", lambda: bench.bound("start", topic) == first)
     mirror.restart()
     bench.write(topic, [b"last"])
     bench.drained(mirror)
@@ -175,12 +167,7 @@ def lag_of_a_silent_source(bench: Bench, *, silent: bool) -> Observation:
     bench.write(topic, [b"%d" % n for n in range(MIRRORED)])
     with branch_mirror(bench, topic) as mirror:
         mirror.mirrors(1)
-        until(
-            lambda: _end(bench, topic, "B") == MIRRORED,
-            within=WITHIN,
-            what="B to have all",
-            every=0.2,
-        )
+        wait_for("B to have all", lambda: _end(bench, topic, "B") == MIRRORED, every=0.2)
         try:
             if silent:
                 link.add_toxic("timeout", "responses", {"timeout": 0}, owner=OWNER)
@@ -226,12 +213,7 @@ def stop_of_a_dying_source(bench: Bench, *, dies: bool) -> Observation:
             answer = error.name
         if answer == "accepted":
             with contextlib.suppress(DeadlineExceeded):
-                until(
-                    lambda: mirror.states() == STOPPED,
-                    within=WITHIN,
-                    what="all to be STOPPED",
-                    every=0.3,
-                )
+                wait_for("all to be STOPPED", lambda: mirror.states() == STOPPED, every=0.3)
         states = dict(mirror.states())
     return Observation(
         shown=answer == "accepted" and states != STOPPED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from linkflap.chaos.cases.bench import ONE, PAIR, Bench
+from linkflap.chaos.cases.bench import ONE, PAIR, Bench, transaction
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools.wire import ProducerIdentity, record_batch
 from linkflap.chaos.cases.wire_transactions import WireTransactional
@@ -98,7 +98,7 @@ def ids_after_failover(bench: Bench, ids: str) -> Observation:
         (topic, 0), record_batch([b"of B"] * 2, producer=own, sequence=0)
     )
     after = bench.bound("high", topic, cluster="B")
-    read = [value.decode() for _, value in bench.read(topic, cluster="B")]
+    read = bench.texts(topic, cluster="B")
     facts = {
         "id_on_A": drawn.id,
         "id_on_B": own.id,
@@ -151,14 +151,11 @@ def negative_ids_mirrored(bench: Bench, ids: str) -> Observation:
     mirror.start()
     writer = bench.transactional()
     for value, commit in ((b"kept", True), (b"aborted", False)):
-        writer.begin()
-        writer.send(topic, value)
-        writer.flush()
-        writer.commit() if commit else writer.abort()
+        transaction(writer, topic, value, commit=commit)
     bench.drained(mirror)
     bench.led(topic, cluster="B")
-    there = [value.decode() for _, value in bench.read(topic)]
-    read = [value.decode() for _, value in bench.read(topic, cluster="B")]
+    there = bench.texts(topic)
+    read = bench.texts(topic, cluster="B")
     return Observation(
         shown="aborted" in read, facts={"A_read_committed": there, "B_read_committed": read}
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.bench import WITHIN, Bench, wait_for
 from linkflap.chaos.cases.branch_mirror import (
     STOPPED,
     BranchMirror,
@@ -18,7 +18,6 @@ from linkflap.harness.mirrors.cluster_mirroring.admin import VerbRefused
 from linkflap.harness.mirrors.cluster_mirroring.administration import write_to_brokers
 from linkflap.harness.mirrors.cluster_mirroring.state_topic import STATES
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
-from linkflap.harness.model.wait import until
 from linkflap.topologies import parse
 
 PROMOTED: Final = {STOPPED: 1}
@@ -51,11 +50,8 @@ def promotion_forgotten(bench: Bench, *, moved: bool) -> Observation:
         leader = bench.ask(bench.up("B")).leadership(topic)[0].leader
         bench.lead(topic, 0, bench.broker(2 if leader == 3 else 3, "B"), "B")
         with contextlib.suppress(DeadlineExceeded):
-            until(
-                lambda: mirror.states() == PROMOTED,
-                within=WITHIN,
-                what=f"{topic} to be {STOPPED} again",
-                every=0.5,
+            wait_for(
+                f"{topic} to be {STOPPED} again", lambda: mirror.states() == PROMOTED, every=0.5
             )
         states = dict(mirror.states())
         answers = write_to_brokers(bench.admin("B"), bench.bootstrap("B"), [topic])
@@ -77,7 +73,7 @@ def promoted(mirror: BranchMirror) -> None:
         return mirror.states() == PROMOTED
 
     what = f"{mirror.topic} to be {STOPPED}"
-    until(stopped, within=2 * WITHIN, what=what, every=1.0, state=mirror.states)
+    wait_for(what, stopped, within=2 * WITHIN, every=1.0, state=mirror.states)
 
 
 def given_up(bench: Bench) -> int:
@@ -148,7 +144,7 @@ def _ends(bench: Bench, topic: str) -> list[int]:
         return ends[-1] >= RECORDS + OF_B
 
     try:
-        until(followed, within=WITHIN, what="A to follow B", every=0.02)
+        wait_for("A to follow B", followed, every=0.02)
     except DeadlineExceeded:
         if min(ends) >= RECORDS:
             raise
@@ -188,7 +184,7 @@ def states_moved(bench: Bench, *, move: bool) -> Observation:
         if move:
             _moved(bench)
         with contextlib.suppress(DeadlineExceeded):
-            until(truncated, within=WATCHED, what="a leader's log to be shorter", every=0.02)
+            wait_for("a leader's log to be shorter", truncated, within=WATCHED, every=0.02)
         facts = {
             "mirrored": RECORDS,
             "shortest_logs_of_leaders": {str(number): end for number, end in shortest.items()},

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from linkflap.chaos.cases.bench import PAIR, Bench
+from linkflap.chaos.cases.bench import PAIR, Bench, wait_for
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools.logs import markers, records
 from linkflap.chaos.cases.tools.wire import ProducerIdentity, Wire, record_batch
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.wait import until
 from linkflap.topologies import parse
 
 Y_RECORDS = 3
@@ -124,19 +123,17 @@ def _ended(bench: Bench, topic: str) -> Observation:
         producer.send(topic, b"of B", partition)
     producer.flush()
     coordinator = bench.coordinator(bench.name("producer"), cluster="B")
-    dead = next(
-        broker for broker in bench.cluster("B").brokers.values() if broker.id != coordinator.id
-    )
+    dead = bench.other(coordinator, "B")
     dead.kill()
     producer.commit()
     for broker in bench.cluster("B").brokers.values():
         if broker.state == "running":
             bench.led(topic, partitions=PARTITIONS, by=broker)
     with contextlib.suppress(DeadlineExceeded):
-        until(
+        wait_for(
+            "the transaction to end everywhere",
             lambda: not _open(bench, topic),
             within=ENDED_WITHIN,
-            what="the transaction to end everywhere",
             every=0.5,
         )
     left = _open(bench, topic)
@@ -175,7 +172,7 @@ def reset_forgotten(bench: Bench, *, rebuilt: bool) -> Observation:
         (topic, 0), record_batch([b"of B"] * 2, producer=of_b, sequence=0)
     )
     after = bench.bound("high", topic, cluster="B")
-    read = [value.decode() for _, value in bench.read(topic, cluster="B")]
+    read = bench.texts(topic, cluster="B")
     facts = {
         "producer_id": of_b.id,
         "resets_in_the_log": resets,

@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench
+from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench, wait_for
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
@@ -21,7 +21,6 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.log import layout
 from linkflap.harness.mirrors.cluster_mirroring.admin import MIRRORING
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
-from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.messages import Error
@@ -43,11 +42,7 @@ def unclean_election(bench: Bench, *, unclean: bool) -> Observation:
     bench.write(topic, [b"both %d" % n for n in range(BOTH)])
     second.stop()
     asked = bench.ask(third)
-    until(
-        lambda: asked.leadership(topic)[0].in_sync == (first.id,),
-        within=WITHIN,
-        what="the first to be alone in sync",
-    )
+    bench.in_sync(topic, first, by=asked)
     bench.write(topic, [b"alone %d" % n for n in range(ALONE)])
     bench.drained(mirror)
     bench.ends_at(BOTH + ALONE, topic)
@@ -56,10 +51,10 @@ def unclean_election(bench: Bench, *, unclean: bool) -> Observation:
     if not unclean:
         first.start()
     leader = second.id if unclean else first.id
-    until(
+    wait_for(
+        f"broker {leader} to lead",
         lambda: wire.leader(third.client_address, topic) == leader,
         within=2 * WITHIN,
-        what=f"broker {leader} to lead",
         every=0.2,
     )
     bench.write(topic, [b"after %d" % n for n in range(AFTER)])
@@ -77,7 +72,7 @@ def unclean_election(bench: Bench, *, unclean: bool) -> Observation:
 
     # the lag says nothing: it is 0 while the destination has more than the source
     with contextlib.suppress(DeadlineExceeded):
-        until(the_same, within=WITHIN, what="both logs to be the same", every=0.5)
+        wait_for("both logs to be the same", the_same, every=0.5)
     if first.state == "stopped":
         first.start()
     differ = [n for n, (a, b) in enumerate(zip(on_a, on_b, strict=False)) if a != b]
@@ -254,9 +249,7 @@ def paused_follower(bench: Bench, *, pause: bool) -> Observation:
         bench.ends_at(RECORDS, topic)
         leader = bench.broker(wire.leader(bench.bootstrap("B").split(",")[0], topic), "B")
         asked = bench.ask(leader)
-        follower = next(
-            broker for broker in bench.cluster("B").brokers.values() if broker.id != leader.id
-        )
+        follower = bench.other(leader, "B")
         shortest = RECORDS
 
         def truncated() -> bool:
@@ -278,16 +271,15 @@ def paused_follower(bench: Bench, *, pause: bool) -> Observation:
             follower.pause()
             try:
                 out = partial(_in_sync, asked, topic, in_sync - {follower.id})
-                until(
+                wait_for(
+                    f"broker {follower.id} to be out of sync",
                     lambda: truncated() or out(),
-                    within=WITHIN,
-                    what=f"broker {follower.id} to be out of sync",
                     every=0.02,
                 )
             finally:
                 follower.resume()
         with contextlib.suppress(DeadlineExceeded):
-            until(truncated, within=WATCHED, what="the leader's log to be shorter", every=0.02)
+            wait_for("the leader's log to be shorter", truncated, within=WATCHED, every=0.02)
         facts = {
             "mirrored": RECORDS,
             "shortest_log_of_the_leader": shortest,
@@ -321,11 +313,8 @@ def stuck_at_start(bench: Bench, *, to: str) -> Observation:
         mirror.create()
         mirror.started()
         with contextlib.suppress(DeadlineExceeded):
-            until(
-                lambda: mirror.states() == {MIRRORING: PARTITIONS},
-                within=WITHIN,
-                what=f"{topic} to mirror",
-                every=0.5,
+            wait_for(
+                f"{topic} to mirror", lambda: mirror.states() == {MIRRORING: PARTITIONS}, every=0.5
             )
         rows = mirror.rows()
     stuck = sorted(row.partition for row in rows if row.state == mirror.aligning)

@@ -12,7 +12,7 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
-from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench
+from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench, wait_for
 from linkflap.chaos.cases.branch_mirror import (
     STOPPED,
     BranchMirror,
@@ -36,7 +36,7 @@ from linkflap.harness.mirrors.cluster_mirroring.verbs import (
     sequence,
 )
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
-from linkflap.harness.model.wait import pause, until
+from linkflap.harness.model.wait import pause
 from linkflap.harness.runtimes.distribution.cluster_mirroring import generation, lacking
 from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.topologies import parse
@@ -169,12 +169,12 @@ def _refused_and_done(mirror: BranchMirror, ask: Callable[[], None], state: str)
         except VerbRefused as error:
             answer, within = error.name, SEEN_WITHIN
         with suppress(DeadlineExceeded):
-            until(lambda: mirror.states() == wanted, within=within, what=state, every=0.1)
+            wait_for(state, lambda: mirror.states() == wanted, within=within, every=0.1)
             return answer
         return None
 
-    answer = until(
-        asked, within=2 * WITHIN, what=f"{mirror.topic} to be {state}", state=mirror.states
+    answer = wait_for(
+        f"{mirror.topic} to be {state}", asked, within=2 * WITHIN, state=mirror.states
     )
     return answer != "accepted"
 
@@ -209,10 +209,9 @@ def half_promoted(bench: Bench, *, spread: bool) -> Observation:
         mirror.mirroring(PARTITIONS)
         lost.kill()
         before = {MIRRORING: PARTITIONS - 1, FAILED: 1}
-        until(
+        wait_for(
+            f"one partition of {topic} to be {FAILED}",
             lambda: mirror.states() == before,
-            within=WITHIN,
-            what=f"one partition of {topic} to be {FAILED}",
             every=0.1,
             state=mirror.states,
         )
@@ -220,10 +219,10 @@ def half_promoted(bench: Bench, *, spread: bool) -> Observation:
         states = dict(mirror.states())
         lost.start()
         with contextlib.suppress(DeadlineExceeded):
-            until(
+            wait_for(
+                "all to be STOPPED",
                 lambda: mirror.states() == {STOPPED: PARTITIONS},
                 within=ASKED,
-                what="all to be STOPPED",
                 every=0.3,
             )
         later = dict(mirror.states())
@@ -251,7 +250,7 @@ def _answers(mirror: BranchMirror) -> Counter[str]:
         return True
 
     with contextlib.suppress(DeadlineExceeded):
-        until(accepted, within=ASKED, what="stop to be accepted", every=0.3)
+        wait_for("stop to be accepted", accepted, within=ASKED, every=0.3)
     return answers
 
 
@@ -266,10 +265,9 @@ def created_anew(bench: Bench, *, anew: bool) -> Observation:
     bench.write(topic, [b"of A"] * 5)
     with branch_mirror(bench, topic) as mirror:
         mirror.mirrors(1)
-        until(
+        wait_for(
+            "the records of A to be on B",
             lambda: _values(bench, topic).count("of A") == 5,
-            within=WITHIN,
-            what="the records of A to be on B",
             every=0.2,
         )
         mirror.promoted(1)
@@ -279,10 +277,10 @@ def created_anew(bench: Bench, *, anew: bool) -> Observation:
         if anew:
             mirror.create()
         with contextlib.suppress(DeadlineExceeded):
-            until(
+            wait_for(
+                "B's log to change",
                 lambda: _values(bench, topic) != before,
                 within=WATCHED,
-                what="B's log to change",
                 every=0.5,
             )
         after, now = _values(bench, topic), dict(mirror.states())
@@ -308,18 +306,12 @@ def topic_recreated(bench: Bench, *, noticed: bool) -> Observation:
     bench.write(topic, [b"old %d" % n for n in range(OLD)])
     with branch_mirror(bench, topic) as mirror:
         mirror.mirrors(1)
-        until(
-            lambda: _counted(bench, topic) == (OLD, 0),
-            within=WITHIN,
-            what="B to have the old topic",
-            every=0.2,
-        )
+        wait_for("B to have the old topic", lambda: _counted(bench, topic) == (OLD, 0), every=0.2)
         _delete(bench, topic)
         if noticed:
-            until(
+            wait_for(
+                f"{topic} to be FAILED",
                 lambda: mirror.states() == {FAILED: 1},
-                within=WITHIN,
-                what=f"{topic} to be FAILED",
                 every=0.2,
                 state=mirror.states,
             )
@@ -342,7 +334,7 @@ def _delete(bench: Bench, topic: str) -> None:
             return topic not in admin.list_topics(timeout=10).topics
         return False
 
-    until(gone, within=WITHIN, what=f"{topic} to be gone", every=0.05)
+    wait_for(f"{topic} to be gone", gone, every=0.05)
 
 
 def _watched(mirror: BranchMirror) -> dict[str, int]:

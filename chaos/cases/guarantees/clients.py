@@ -8,11 +8,10 @@ from typing import Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
-from linkflap.chaos.cases.bench import ONE, WITHIN, Bench, one
+from linkflap.chaos.cases.bench import ONE, WITHIN, Bench, one, wait_for
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools.clients import CaseMember, ClientFailed, send_offsets
 from linkflap.chaos.cases.tools.logs import markers
-from linkflap.harness.model.wait import until
 
 TIMEOUT: Final = "1500"
 
@@ -48,7 +47,7 @@ def returned(bench: Bench, *, same_id: bool) -> Observation:
     new.begin()
     new.send(topic, b"of the new one")
     successor = _asked(new.commit)
-    read = [value.decode() for _, value in bench.read(topic)]
+    read = bench.texts(topic)
     facts = {"answers_to_the_old": answers, "commit_of_the_new": successor, "read_committed": read}
     return Observation(
         shown=any("old" in value for value in read) or successor != "none", facts=facts
@@ -64,13 +63,13 @@ def relayed(bench: Bench, *, stale: bool) -> Observation:
     before = bench.member(group)
     if stale:
         before.subscribe(topic)
-        until(lambda: before.poll(0.5), within=WITHIN, what="the first member to read")
+        wait_for("the first member to read", lambda: before.poll(0.5))
     of_before = before.metadata()
     if stale:
         before.close()
     now = bench.member(group)
     now.subscribe(topic)
-    until(lambda: now.poll(0.5), within=WITHIN, what="its successor to read")
+    wait_for("its successor to read", lambda: now.poll(0.5))
     writer = bench.transactional("relay")
     writer.begin()
     sent = _asked(lambda: send_offsets(writer, topic, 5, of_before))
@@ -96,15 +95,10 @@ def timed_out(bench: Bench, *, times_out: bool) -> Observation:
     writer.send(topic, b"record")
     writer.flush()
     if times_out:
-        until(
-            lambda: markers(bench.log(topic)),
-            within=WITHIN,
-            what="the coordinator's abort",
-            every=0.1,
-        )
+        wait_for("the coordinator's abort", lambda: markers(bench.log(topic)), every=0.1)
     answer = _asked(writer.commit)
-    until(lambda: markers(bench.log(topic)), within=WITHIN, what="a marker", every=0.1)
-    read = [value.decode() for _, value in bench.read(topic)]
+    wait_for("a marker", lambda: markers(bench.log(topic)), every=0.1)
+    read = bench.texts(topic)
     found = [one.words for one in markers(bench.log(topic))]
     return Observation(
         shown=answer == "none" or bool(read),
@@ -126,7 +120,7 @@ def owned(bench: Bench, *, one_group: bool) -> Observation:
         who.poll(0.2)
         return len(who.assignment()) >= at_least
 
-    until(lambda: owns(first, 2), within=WITHIN, what="the first member to own both partitions")
+    wait_for("the first member to own both partitions", lambda: owns(first, 2))
     second.subscribe(topic)
     overlaps: list[list[int]] = []
 
@@ -140,7 +134,7 @@ def owned(bench: Bench, *, one_group: bool) -> Observation:
             overlaps.append(sorted(both))
         return bool(theirs) and (not one_group or len(mine) == len(theirs) == 1)
 
-    until(settled, within=WITHIN, what="both members to own partitions")
+    wait_for("both members to own partitions", settled)
     facts = {
         "owned_by_both": overlaps,
         "first": sorted(first.assignment()),

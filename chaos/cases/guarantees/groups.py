@@ -8,11 +8,10 @@ import uuid
 
 from confluent_kafka import Consumer, TopicPartition
 
-from linkflap.chaos.cases.bench import ONE, WITHIN, Bench
+from linkflap.chaos.cases.bench import ONE, Bench, wait_for
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools.clients import JOIN, RawJavaConsumer, heartbeat
 from linkflap.chaos.cases.wire_transactions import WireTransactional, send_offsets
-from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 
 
@@ -36,10 +35,9 @@ def group_fencing(bench: Bench, *, with_generation: bool) -> Observation:
     )
     bench.closing(consumer)
     consumer.subscribe([topic])
-    until(
+    wait_for(
+        "the current member to read",
         lambda: any(m.error() is None for m in consumer.consume(10, 0.3)),
-        within=WITHIN,
-        what="the current member to read",
     )
     writer = WireTransactional(bench)
     stale = {"generation": 0, "member": "a-member-of-before"} if with_generation else {}
@@ -92,7 +90,7 @@ def share_locks(bench: Bench, *, one_group: bool) -> Observation:
         first.extend(offset for offset, _ in members[0].poll(0.5))
         return bool(first)
 
-    until(acquired, within=WITHIN, what="the first member to acquire")
+    wait_for("the first member to acquire", acquired)
     second: list[int] = []
     end = time.monotonic() + WATCHED
 
@@ -100,6 +98,6 @@ def share_locks(bench: Bench, *, one_group: bool) -> Observation:
         second.extend(offset for offset, _ in members[1].poll(0.3))
         return bool(second) or (one_group and time.monotonic() > end)
 
-    until(polled, within=WITHIN, what="the second member to have polled")
+    wait_for("the second member to have polled", polled)
     both = sorted(set(first) & set(second))
     return Observation(shown=bool(both), facts={"first": first, "second": second})

@@ -6,13 +6,13 @@ from datetime import timedelta
 
 from confluent_kafka import Producer
 
-from linkflap.chaos.cases.bench import ONE, WITHIN, Bench
+from linkflap.chaos.cases.bench import ONE, Bench, wait_for
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools.clients import ClientFailed, RawJavaProducer
 from linkflap.chaos.cases.tools.logs import records
 from linkflap.chaos.cases.tools.wire import record_batch
 from linkflap.chaos.cases.wire_transactions import WireTransactional
-from linkflap.harness.model.wait import pause, until
+from linkflap.harness.model.wait import pause
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.offsets import quiet
 
@@ -91,14 +91,10 @@ def retries(bench: Bench, *, idempotent: bool) -> Observation:
                 on_delivery=lambda error, _: acknowledged.append(error is None),
             )
             if value == b"first":
-                until(lambda: producer.flush(1) == 0, within=WITHIN, what="the first record")
+                wait_for("the first record", lambda: producer.flush(1) == 0)
         pause(SILENCE, lambda: False)
         bench.broker().resume()
-        until(
-            lambda: producer.flush(1) == 0,
-            within=WITHIN,
-            what="the second record to be acknowledged",
-        )
+        wait_for("the second record to be acknowledged", lambda: producer.flush(1) == 0)
     found = [(record.value or b"").decode() for record in records(bench.log(topic))]
     return Observation(shown=found.count("again") > 1, facts={"log": found})
 
@@ -146,7 +142,7 @@ def _zombie(bench: Bench, *, same_id: bool) -> Observation:
     new.add((topic, 0))
     new.write((topic, 0), b"of the new one")
     new.end(commit=True)
-    read = [value.decode() for _, value in bench.read(topic)]
+    read = bench.texts(topic)
     facts = {"produce_of_the_old": written[0], "commit_of_the_old": ended, "read_committed": read}
     return Observation(shown="of the zombie" in read or "before" in read, facts=facts)
 
@@ -168,7 +164,7 @@ def clients(bench: Bench, *, same_id: bool) -> Observation:
     new.begin()
     new.send(topic, b"of the new one")
     new.commit()
-    read = [value.decode() for _, value in bench.read(topic)]
+    read = bench.texts(topic)
     return Observation(
         shown="of the zombie" in read, facts={"commit_of_the_old": ended, "read_committed": read}
     )

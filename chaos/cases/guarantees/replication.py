@@ -6,12 +6,11 @@ from __future__ import annotations
 import contextlib
 from datetime import timedelta
 
-from linkflap.chaos.cases.bench import THREE, WITHIN, Bench, nodes
+from linkflap.chaos.cases.bench import THREE, Bench, nodes, wait_for
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.wire import record_batch
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
 
 
@@ -22,11 +21,7 @@ def min_isr(bench: Bench, *, acks: int) -> Observation:
     topic = bench.topic(replicas=[leader.id, follower.id], config={"min.insync.replicas": "2"})
     asked = bench.ask(leader)
     follower.kill()
-    until(
-        lambda: asked.leadership(topic)[0].in_sync == (leader.id,),
-        within=WITHIN,
-        what="the follower to leave the ISR",
-    )
+    bench.in_sync(topic, leader, by=asked)
     answer = asked.produce((topic, 0), record_batch([b"record"]), acks=acks)
     return Observation(
         shown=answer[0] == "none",
@@ -50,35 +45,20 @@ def eligible_leaders(bench: Bench, *, eligible: bool) -> Observation:
     topic = bench.topic(replicas=[first.id, second.id], config={"min.insync.replicas": "2"})
     bench.write(topic, [b"%d" % number for number in range(10)])
     second.stop()
-    until(
-        lambda: asked.leadership(topic)[0].in_sync == (first.id,),
-        within=WITHIN,
-        what="the first to be alone in sync",
-        every=0.2,
-    )
+    bench.in_sync(topic, first, by=asked)
     first.kill()
-    until(
-        lambda: wire.leader(others[0].client_address, topic) == -1,
-        within=WITHIN,
-        what=f"{topic} to have no leader",
-        every=0.2,
-    )
+    bench.unled(topic, by=others[0])
     second.start()
     with contextlib.suppress(DeadlineExceeded):
-        until(
+        wait_for(
+            f"broker {second.id} to lead",
             lambda: wire.leader(others[0].client_address, topic) == second.id,
             within=PATIENCE,
-            what=f"broker {second.id} to lead",
             every=0.2,
         )
     leader = wire.leader(others[0].client_address, topic)
     first.start()
-    until(
-        lambda: len(asked.leadership(topic)[0].in_sync) == 2,
-        within=WITHIN,
-        what="both to be in sync",
-        every=0.2,
-    )
+    bench.in_sync(topic, first, second, by=asked)
     # with fewer in-sync replicas than min.insync.replicas, the leader does not advance the high
     # watermark, which limits reads (KIP-966)
     read = len(bench.read(topic))
@@ -101,11 +81,7 @@ def leader_epochs(bench: Bench, *, with_epoch: bool) -> Observation:
     watcher = bench.ask(other)
     before = watcher.leadership(topic)[0].epoch
     home.kill()
-    until(
-        lambda: wire.leader(other.client_address, topic) == -1,
-        within=WITHIN,
-        what=f"{topic} to have no leader",
-    )
+    bench.unled(topic, by=other)
     home.start()
     bench.led(topic, by=home)
     asked = bench.ask(home)
@@ -127,7 +103,7 @@ def leader_epochs(bench: Bench, *, with_epoch: bool) -> Observation:
         error = str(asked.call("fetch", 12, body).responses[0].partitions[0].error_code.name)
         return None if error == "not_leader_or_follower" else error
 
-    error = until(answered, within=WITHIN, what="an answer")
+    error = wait_for("an answer", answered)
     return Observation(
         shown=error == "none",
         facts={"epoch_of_the_fetch": before if with_epoch else -1, "fetch": error},

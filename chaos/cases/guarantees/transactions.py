@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from linkflap.chaos.cases.bench import ONE, WITHIN, Bench, Isolation, one
+from linkflap.chaos.cases.bench import ONE, Bench, Isolation, one, transaction, wait_for
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools.logs import markers
 from linkflap.chaos.cases.wire_transactions import WireTransactional
-from linkflap.harness.model.wait import pause, until
+from linkflap.harness.model.wait import pause
 
 PARTITIONS = 3
 COMMITTED: Final = {"isolation": "read_committed"}
@@ -21,11 +21,8 @@ def aborted(bench: Bench, isolation: Isolation) -> Observation:
     topic = bench.topic()
     writer = bench.transactional()
     for value, commit in ((b"kept", True), (b"aborted", False)):
-        writer.begin()
-        writer.send(topic, value)
-        writer.flush()
-        writer.commit() if commit else writer.abort()
-    read = [value.decode() for _, value in bench.read(topic, isolation)]
+        transaction(writer, topic, value, commit=commit)
+    read = bench.texts(topic, isolation)
     return Observation(shown="aborted" in read, facts={"read": read})
 
 
@@ -36,7 +33,7 @@ def still_open(bench: Bench, isolation: Isolation) -> Observation:
     writer.begin()
     writer.send(topic, b"open")
     writer.flush()
-    read = [value.decode() for _, value in bench.read(topic, isolation)]
+    read = bench.texts(topic, isolation)
     writer.abort()
     return Observation(shown="open" in read, facts={"read": read})
 
@@ -99,12 +96,7 @@ def late_commit(bench: Bench, *, suspended: bool) -> Observation:
         bench.broker().pause()
         pause(2 * TIMEOUT, lambda: False)
         bench.broker().resume()
-        until(
-            lambda: bool(markers(bench.log(topic))),
-            within=WITHIN,
-            what="the coordinator's abort",
-            every=0.2,
-        )
+        wait_for("the coordinator's abort", lambda: bool(markers(bench.log(topic))), every=0.2)
     answers: list[str] = []
 
     def answered() -> bool:
@@ -116,10 +108,10 @@ def late_commit(bench: Bench, *, suspended: bool) -> Observation:
         )
 
     # the broker may have been fenced meanwhile
-    until(answered, within=WITHIN, what="an answer to the commit", every=0.2)
+    wait_for("an answer to the commit", answered, every=0.2)
     answer = answers[-1]
-    until(lambda: bool(markers(bench.log(topic))), within=WITHIN, what="a marker", every=0.1)
-    read = [value.decode() for _, value in bench.read(topic)]
+    wait_for("a marker", lambda: bool(markers(bench.log(topic))), every=0.1)
+    read = bench.texts(topic)
     found = [one.words for one in markers(bench.log(topic))]
     facts = {"produce": written, "commit": answer, "markers": found, "read_committed": read}
     return Observation(shown=answer == "none" or bool(read), facts=facts)
@@ -136,7 +128,7 @@ def transactions_v2(bench: Bench, *, v2: bool) -> Observation:
     _write(writer, topic, b"second, to be aborted", v2=v2)
     late = writer.end_v2(commit=True, producer=first) if v2 else writer.end(commit=True)
     _end(writer, v2=v2, commit=False)
-    read = [value.decode() for _, value in bench.read(topic)]
+    read = bench.texts(topic)
     facts = {
         "late_end": late,
         "read_committed": read,

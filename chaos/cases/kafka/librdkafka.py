@@ -22,7 +22,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from linkflap.chaos.cases.bench import ONE, THREE, WITHIN, Bench, nodes, one
+from linkflap.chaos.cases.bench import ONE, THREE, WITHIN, Bench, nodes, one, transaction, wait_for
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.clients import (
@@ -36,7 +36,6 @@ from linkflap.chaos.cases.tools.logs import markers, records
 from linkflap.chaos.faults.leaders import reordered
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Broker
-from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 
 TIMEOUT_SECONDS: Final = 5
@@ -70,10 +69,9 @@ def librdkafka_3297(bench: Bench, *, late: bool) -> Observation:
     producer.produce(topic, b"one")
     producer.flush(WITHIN)
     if late:
-        until(
+        wait_for(
+            "the coordinator to abort the transaction after its timeout",
             lambda: bench.ask(bench.up()).transaction_state(name)[0] == "CompleteAbort",
-            within=WITHIN,
-            what="the coordinator to abort the transaction after its timeout",
             every=0.2,
         )
     facts: dict[str, object] = {
@@ -82,7 +80,7 @@ def librdkafka_3297(bench: Bench, *, late: bool) -> Observation:
         "abort": _ended(producer.abort_transaction, WITHIN) if late else "not called",
         "next_transaction": _ended(producer.begin_transaction),
         "producers_of_this_id": 1,
-        "read": [value.decode() for _, value in bench.read(topic)],
+        "read": bench.texts(topic),
     }
     after = [facts[name] for name in ("commit_again", "abort", "next_transaction")]
     return Observation(shown=after == ["_FENCED, fatal"] * len(after), facts=facts)
@@ -137,9 +135,9 @@ def librdkafka_3437(bench: Bench, *, polls_meanwhile: bool) -> Observation:
         return time.monotonic() > ends
 
     def for_seconds(seconds: float) -> None:
-        until(partial(over, time.monotonic() + seconds), within=WITHIN, what="time to pass")
+        wait_for("time to pass", partial(over, time.monotonic() + seconds))
 
-    until(lambda: has(RECORDS), within=WITHIN, what="the member to read what there is")
+    wait_for("the member to read what there is", lambda: has(RECORDS))
     broker = bench.broker()
     broker.kill()
     for_seconds(SESSION_SECONDS + 2 * HEARTBEAT_SECONDS)
@@ -148,7 +146,7 @@ def librdkafka_3437(bench: Bench, *, polls_meanwhile: bool) -> Observation:
     for_seconds(5 * HEARTBEAT_SECONDS)
     bench.write(topic, [b"after %d" % n for n in range(RECORDS)])
     with contextlib.suppress(DeadlineExceeded):
-        until(lambda: has(2 * RECORDS), within=WITHIN, what="the member to read what came since")
+        wait_for("the member to read what came since", lambda: has(2 * RECORDS))
     read = len(member.values) - RECORDS
     member.consumer.close()
     facts = {
@@ -187,7 +185,7 @@ def librdkafka_3740(bench: Bench, *, commit_while_dead: bool) -> Observation:
     broker = bench.broker()
     broker.kill()
     down = partial(_noticed, consumer, errors)
-    until(down, within=WITHIN, what="the consumer to notice that every broker is down")
+    wait_for("the consumer to notice that every broker is down", down)
     del down
     if commit_while_dead:
         consumer.commit(offsets=[TopicPartition(topic, 0, 2)], asynchronous=True)
@@ -236,12 +234,7 @@ def librdkafka_4953(bench: Bench, *, moves: bool) -> Observation:
                 ),
             )
             written += 1
-        until(
-            partial(_room, producer),
-            within=WITHIN,
-            what="the producer's queue to have room",
-            every=0.005,
-        )
+        wait_for("the producer's queue to have room", partial(_room, producer), every=0.005)
         if moves and at - last > EVERY:
             moved += 1
             order = tuple(brokers[(moved + nth) % len(brokers)] for nth in range(len(brokers)))
@@ -249,7 +242,7 @@ def librdkafka_4953(bench: Bench, *, moves: bool) -> Observation:
                 reordered(addresses, {(topic, partition): order for partition in range(PARTITIONS)})
             )
             last = time.monotonic()
-    until(lambda: producer.flush(1) == 0, within=2 * WITHIN, what="everything to be acknowledged")
+    wait_for("everything to be acknowledged", lambda: producer.flush(1) == 0, within=2 * WITHIN)
     found: Counter[bytes] = Counter()
     for partition in range(PARTITIONS):
         leader = bench.ask(bench.up()).leadership(topic)[partition].leader
@@ -287,16 +280,8 @@ def librdkafka_epochs(bench: Bench, *, java: bool) -> Observation:
     )
     bench.closing(made)
     for number in range(TRANSACTIONS):
-        made.begin()
-        made.send(topic, b"%d" % number)
-        made.flush()
-        made.commit()
-    until(
-        lambda: len(markers(bench.log(topic))) == TRANSACTIONS,
-        within=WITHIN,
-        what="the markers",
-        every=0.1,
-    )
+        transaction(made, topic, b"%d" % number)
+    wait_for("the markers", lambda: len(markers(bench.log(topic))) == TRANSACTIONS, every=0.1)
     epochs = [one.producer_epoch for one in markers(bench.log(topic))]
     level = bench.ask(bench.up()).features().get("transaction.version", 0)
     facts = {"epochs_of_the_markers": epochs, "transaction.version": level}
@@ -323,12 +308,7 @@ def _group_elsewhere(bench: Bench, than: Broker) -> tuple[str, Broker]:
             ((group, broker) for group, broker in coordinators if broker.id != than.id), None
         )
 
-    return until(
-        found,
-        within=WITHIN,
-        what=f"a group of a coordinator other than broker {than.id}",
-        every=0.5,
-    )
+    return wait_for(f"a group of a coordinator other than broker {than.id}", found, every=0.5)
 
 
 @case(
@@ -396,14 +376,8 @@ def _removed(bench: Bench, coordinator: Broker, producer: Producer) -> None:
         known = producer.list_topics(timeout=10).brokers
         return coordinator.id not in known
 
-    until(
-        forgotten,
-        within=WITHIN,
-        what=f"broker {coordinator.id} to be gone from metadata",
-        every=0.5,
-    )
-    until(
+    wait_for(f"broker {coordinator.id} to be gone from metadata", forgotten, every=0.5)
+    wait_for(
+        "a coordinator",
         lambda: bench.ask(asked).coordinator(bench.name("relay"), wire.TRANSACTION) > 0,
-        within=WITHIN,
-        what="a coordinator",
     )

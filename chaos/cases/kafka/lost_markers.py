@@ -8,9 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from linkflap.chaos.cases.bench import THREE, WITHIN, Bench, nodes
+from linkflap.chaos.cases.bench import THREE, Bench, nodes, transaction, wait_for
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.clients import Transactional
 from linkflap.chaos.cases.tools.logs import markers, table
 from linkflap.chaos.cases.tools.wire import ProducerIdentity, Wire
@@ -18,7 +17,6 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Broker
 from linkflap.harness.model.topology import TopicPartition
-from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.messages import Message
@@ -42,34 +40,27 @@ def leaderless(bench: Bench) -> Leaderless:
     coordinator knows that the topic has no leader."""
     producer = bench.transactional("writer")
     coordinator = bench.coordinator(bench.name("writer"))
-    home = next(
-        broker for broker in bench.cluster().brokers.values() if broker.id != coordinator.id
-    )
+    home = bench.other(coordinator)
     topic = bench.topic(replicas=[home.id])
     producer.begin()
     for number in range(RECORDS):
         producer.send(topic, b"first %d" % number)
     producer.flush()
     home.kill()
-    until(
-        lambda: wire.leader(coordinator.client_address, topic) == -1,
-        within=WITHIN,
-        what=f"{topic} to have no leader",
-    )
+    bench.unled(topic, by=coordinator)
     return Leaderless(producer=producer, coordinator=coordinator, home=home, topic=topic)
 
 
 def completed(bench: Bench, coordinator: Wire) -> str:
     """Waits until the coordinator reports the writer's transaction as complete. Returns its
     state."""
-    return until(
+    return wait_for(
+        "the coordinator to call the transaction complete",
         lambda: (
             found
             if (found := coordinator.transaction_state(bench.name("writer"))[0]) in ENDED
             else None
         ),
-        within=WITHIN,
-        what="the coordinator to call the transaction complete",
     )
 
 
@@ -92,19 +83,13 @@ def kafka_20734(bench: Bench, *, commit_while_down: bool) -> Observation:
     before = bench.log(topic, broker=home.id)
     stable, high = bench.bound("stable", topic), bench.bound("high", topic)
     visible = len(bench.read(topic))
-    producer.begin()
-    producer.send(topic, b"aborted")
-    producer.flush()
-    producer.abort()
-    until(
+    transaction(producer, topic, b"aborted", commit=False)
+    wait_for(
+        "the next marker",
         lambda: len(markers(bench.log(topic, broker=home.id))) > len(markers(before)),
-        within=WITHIN,
-        what="the next marker",
     )
-    until(
-        lambda: bench.bound("stable", topic) == bench.bound("high", topic),
-        within=WITHIN,
-        what="the LSO to move on",
+    wait_for(
+        "the LSO to move on", lambda: bench.bound("stable", topic) == bench.bound("high", topic)
     )
     after = bench.log(topic, broker=home.id)
     read = [value for _, value in bench.read(topic)]
@@ -135,7 +120,7 @@ def _state_while_down(asked: Wire, transactional_id: str) -> str:
         return state in ENDED
 
     with contextlib.suppress(DeadlineExceeded):
-        until(complete, within=2, what="the transaction to be complete")
+        wait_for("the transaction to be complete", complete, within=2)
     return state
 
 
@@ -166,14 +151,10 @@ def kafka_20734_abort(bench: Bench, *, abort_while_down: bool) -> Observation:
     state = completed(bench, bench.ask(coordinator))
     before = markers(bench.log(topic, broker=home.id))
     stable, high = bench.bound("stable", topic), bench.bound("high", topic)
-    producer.begin()
-    producer.send(topic, b"committed")
-    producer.flush()
-    producer.commit()
-    until(
+    transaction(producer, topic, b"committed")
+    wait_for(
+        "the LSO to reach the end of the log",
         lambda: bench.bound("stable", topic) == bench.bound("high", topic) > high,
-        within=WITHIN,
-        what="the LSO to reach the end of the log",
     )
     read = [value for _, value in bench.read(topic)]
     facts = {
@@ -230,42 +211,26 @@ def kafka_20734_replicas(bench: Bench, *, replicas: int, commit_while_down: bool
     )
     for broker in others:
         broker.kill()
-    until(
-        lambda: len(asked.leadership(topic)[0].in_sync) == 2,
-        within=WITHIN,
-        what=f"two replicas of {topic} to be in sync",
-    )
+    bench.in_sync(topic, first, second, by=asked)
     _send_unfinished(producer, topic)
     second.kill()
     first.kill()
-    until(
-        lambda: wire.leader(coordinator.client_address, topic) == -1,
-        within=WITHIN,
-        what=f"{topic} to have no leader",
-    )
+    bench.unled(topic, by=coordinator)
     if commit_while_down:
         producer.commit()
     for broker in everyone:
         broker.start()
     bench.led(topic, by=coordinator)
-    until(
-        lambda: len(asked.leadership(topic)[0].in_sync) == replicas,
-        within=WITHIN,
-        what="every replica to be in sync",
-    )
+    bench.in_sync(topic, *everyone, by=asked)
     if not commit_while_down:
         producer.commit()
     completed(bench, asked)
     before = {broker.id: markers(bench.log(topic, broker=broker.id)) for broker in everyone}
     stable, high = bench.bound("stable", topic), bench.bound("high", topic)
-    producer.begin()
-    producer.send(topic, b"aborted")
-    producer.flush()
-    producer.abort()
-    until(
+    transaction(producer, topic, b"aborted", commit=False)
+    wait_for(
+        "the LSO to move on",
         lambda: bench.bound("stable", topic) == bench.bound("high", topic) > high,
-        within=WITHIN,
-        what="the LSO to move on",
     )
     read = bench.read(topic)
     facts = {
@@ -305,9 +270,7 @@ def kafka_16352(bench: Bench, *, moves: int, commit: bool = True) -> Observation
     partition, and resumes the leader.
     """
     writer = WireTransactional(bench)
-    home = next(
-        broker for broker in bench.cluster().brokers.values() if broker.id != writer.coordinator.id
-    )
+    home = bench.other(writer.coordinator)
     topic = bench.topic(replicas=[home.id])
     writer.add((topic, 0))
     writer.write_to(home, bench, (topic, 0), b"committed")
@@ -334,15 +297,12 @@ def kafka_16352(bench: Bench, *, moves: int, commit: bool = True) -> Observation
         return state == "CompleteCommit" and bool(markers(bench.log(topic, broker=home.id)))
 
     with contextlib.suppress(DeadlineExceeded):
-        until(
-            complete,
-            within=PATIENCE if commit else 3,
-            what="the transaction to be complete",
-            every=0.5,
+        wait_for(
+            "the transaction to be complete", complete, within=PATIENCE if commit else 3, every=0.5
         )
     log = markers(bench.log(topic, broker=home.id))
     bench.led(topic, by=home)
-    read = [value.decode() for _, value in bench.read(topic)] if log else []
+    read = bench.texts(topic) if log else []
     facts = {
         "commit": answer,
         "state": state,

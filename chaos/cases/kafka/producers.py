@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import time
 
-from linkflap.chaos.cases.bench import ONE, WITHIN, Bench, nodes
+from linkflap.chaos.cases.bench import ONE, Bench, nodes, wait_for
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools.clients import ClientFailed, JavaTransactional, RawJavaProducer
 from linkflap.chaos.cases.tools.logs import records
 from linkflap.chaos.cases.tools.wire import Wire, record_batch
-from linkflap.harness.model.wait import pause, until
+from linkflap.harness.model.wait import pause
 from linkflap.harness.wire import messages
 
 SETTING = "producer.id.expiration.ms"
@@ -27,12 +27,7 @@ def _known(asked: Wire, topic: str) -> int:
 def _expire(bench: Bench, asked: Wire, topic: str, *, expire: bool) -> None:
     if expire:
         bench.setting(SETTING, "1")
-        until(
-            lambda: _known(asked, topic) == 0,
-            within=WITHIN,
-            what="the broker to forget the producer",
-            every=0.1,
-        )
+        wait_for("the broker to forget the producer", lambda: _known(asked, topic) == 0, every=0.1)
 
 
 @case("expired-producer-repeats", ONE, claim={"expire": True}, control={"expire": False})
@@ -76,7 +71,7 @@ def kafka_15591(bench: Bench, *, swapped: bool) -> Observation:
         else [("first", first), ("second", second)]
     )
     answers = {name: asked.produce((topic, 0), batch) for name, batch in order}
-    read = [value.decode() for _, value in bench.read(topic, "read_uncommitted")]
+    read = bench.texts(topic, "read_uncommitted")
     facts = {"answers": answers, "records": read}
     return Observation(shown=answers["second"][0] == "none" and "first" not in read, facts=facts)
 

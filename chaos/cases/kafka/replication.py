@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from linkflap.chaos.cases.bench import PAIR, THREE, WITHIN, Bench
+from linkflap.chaos.cases.bench import PAIR, THREE, Bench, wait_for
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.logs import records, table
@@ -17,7 +17,6 @@ from linkflap.harness.log.reference import ReferenceBatch
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
-from linkflap.harness.model.wait import until
 
 TOPIC: Final = "__cluster_metadata"
 _TOPIC, _PARTITION_CHANGE, _BROKER_CHANGE, _REGISTER = 2, 5, 17, 27
@@ -124,7 +123,7 @@ def kafka_18723(bench: Bench, *, ahead: int) -> Observation:
     mirror.start()
     bench.write(topic, [b"before %d" % n for n in range(BEFORE)])
     bench.drained(mirror)
-    until(lambda: _end(bench, topic) == BEFORE, within=WITHIN, what="B to have all", every=0.1)
+    wait_for("B to have all", lambda: _end(bench, topic) == BEFORE, every=0.1)
     mirror.crash()
     journal = Journal(mirror.log.parent)
     note = journal.partition(topic, 0)
@@ -136,10 +135,10 @@ def kafka_18723(bench: Bench, *, ahead: int) -> Observation:
     bench.write(topic, [b"behind %d" % n for n in range(BEHIND)])
     # a follower that rejects the batch reports that to nobody
     with contextlib.suppress(DeadlineExceeded):
-        until(
+        wait_for(
+            "B to have what is behind",
             lambda: _end(bench, topic) == BEFORE + BEHIND,
             within=PATIENCE,
-            what="B to have what is behind",
             every=0.2,
         )
     of_leader = wire.answered(bench.broker(cluster="B").client_address, topic)[0].epoch
@@ -182,11 +181,7 @@ def kafka_19522(bench: Bench, *, eligible: bool) -> Observation:
     topic = bench.topic(replicas=[home.id])
     bench.write(topic, [b"record"] * 10)
     home.kill()
-    until(
-        lambda: wire.leader(other.client_address, topic) == -1,
-        within=WITHIN,
-        what=f"{topic} to have no leader",
-    )
+    bench.unled(topic, by=other)
     home.start()
     bench.led(topic, by=other)
 
@@ -198,10 +193,9 @@ def kafka_19522(bench: Bench, *, eligible: bool) -> Observation:
         )
         return [one for one in found if one.offset >= back]
 
-    until(
+    wait_for(
+        f"the controller's log to have broker {home.id} unfenced and leading",
         lambda: {"unfenced", "leader"} <= {one.kind for one in seen() if one.broker == home.id},
-        within=WITHIN,
-        what=f"the controller's log to have broker {home.id} unfenced and leading",
         every=0.2,
     )
     after = [one for one in seen() if one.broker == home.id]

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from linkflap.chaos.cases.bench import ONE, THREE, WITHIN, Bench, one
+from linkflap.chaos.cases.bench import ONE, THREE, WITHIN, Bench, one, transaction, wait_for
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools.clients import ClientFailed, RawJavaConsumer, Transactional
 from linkflap.chaos.cases.tools.logs import markers
 from linkflap.chaos.cases.tools.wire import ProducerIdentity, record_batch
 from linkflap.chaos.cases.wire_transactions import WireTransactional, send_offsets
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.wait import pause, until
+from linkflap.harness.model.wait import pause
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.offsets import quiet
 
@@ -30,7 +30,7 @@ def late_marker(bench: Bench, *, late: bool) -> Observation:
     writer.write((topic, 0), b"second")
     answered = writer.wire.write_markers((topic, 0), writer.producer, commit=False) if late else ""
     committed = writer.end(commit=True)
-    read = [value.decode() for _, value in bench.read(topic)]
+    read = bench.texts(topic)
     facts = {
         "late_marker": answered,
         "commit": committed,
@@ -55,7 +55,7 @@ def late_end_of_transaction(bench: Bench, *, late: bool) -> Observation:
     if late:
         answered = writer.end(commit=True)
     aborted = writer.end(commit=False)
-    read = [value.decode() for _, value in bench.read(topic)]
+    read = bench.texts(topic)
     facts = {
         "late_end": answered,
         "abort": aborted,
@@ -81,7 +81,7 @@ def kip_1228(bench: Bench, *, late: bool) -> Observation:
         writer.wire.write_markers((topic, 0), who, commit=False, transactions=2) if late else ""
     )
     committed = writer.end_v2(commit=True)
-    read = [value.decode() for _, value in bench.read(topic)]
+    read = bench.texts(topic)
     facts = {
         "epoch_of_the_marker": sent.producer_epoch,
         "epoch_of_the_second_transaction": of_the_second,
@@ -98,9 +98,7 @@ def kafka_16386(bench: Bench, *, dead: bool) -> Observation:
     """KAFKA-16386: a produce fails with NETWORK_EXCEPTION when its leader cannot reach the
     transaction coordinator."""
     writer = WireTransactional(bench)
-    home = next(
-        broker for broker in bench.cluster().brokers.values() if broker.id != writer.coordinator.id
-    )
+    home = bench.other(writer.coordinator)
     topic = bench.topic(replicas=[home.id])
     writer.add((topic, 0))
     leader = bench.ask(home)
@@ -189,8 +187,8 @@ def kafka_17582(bench: Bench, *, rewind: bool) -> Observation:
             producer.commit_transaction(WITHIN)
         return False
 
-    until(done, within=WITHIN, what="the relay to read its inputs", state=lambda: read)
-    outputs = [value.decode() for _, value in bench.read(target)]
+    wait_for("the relay to read its inputs", done, state=lambda: read)
+    outputs = bench.texts(target)
     (committed,) = consumer.committed([TopicPartition(source, 0)], timeout=30)
     missing = [str(n) for n in range(INPUTS) if str(n) not in outputs]
     facts = {
@@ -221,10 +219,9 @@ def kafka_18019(bench: Bench, *, expire: bool) -> Observation:
     _commit(zombie, topic, b"first")
     if expire:
         gone = "(transactional_id_not_found)"
-        until(
+        wait_for(
+            "the id to expire",
             lambda: asked.transaction_state(bench.name("writer"))[0] == gone,
-            within=WITHIN,
-            what="the id to expire",
             every=0.2,
         )
     successor = bench.transactional("writer")
@@ -248,16 +245,13 @@ def kafka_18019(bench: Bench, *, expire: bool) -> Observation:
         after = "committed"
     except ClientFailed as error:
         after = error.name
-    read = [value.decode() for _, value in bench.read(topic)]
+    read = bench.texts(topic)
     facts = {"zombie": answers, "successor_after_that": after, "read_committed": read}
     return Observation(shown="committed" in answers, facts=facts)
 
 
 def _commit(producer: Transactional, topic: str, value: bytes) -> None:
-    producer.begin()
-    producer.send(topic, value)
-    producer.flush()
-    producer.commit()
+    transaction(producer, topic, value)
 
 
 CHECKS = 4.0
@@ -286,11 +280,7 @@ def kafka_19163(bench: Bench, *, only_pending: bool) -> Observation:
     bench.broker().stop()
     bench.broker().start()
     asked = bench.ask(bench.broker())
-    until(
-        lambda: asked.coordinator(group, 0) == bench.broker().id,
-        within=WITHIN,
-        what="the coordinator to be back",
-    )
+    wait_for("the coordinator to be back", lambda: asked.coordinator(group, 0) == bench.broker().id)
     after = asked.committed(group, (topic, 0), stable=True)
     facts = {
         "txn_offset_commit": sent,
@@ -335,11 +325,7 @@ def kafka_19690(bench: Bench, *, past_its_timeout: bool) -> Observation:
     writer.add((topic, 0))
     writer.write((topic, 0), b"before")
     if past_its_timeout:
-        until(
-            lambda: markers(bench.log(topic)),
-            within=WITHIN,
-            what="the coordinator to abort the transaction",
-        )
+        wait_for("the coordinator to abort the transaction", lambda: markers(bench.log(topic)))
         writer.settled()
     answer = writer.write((topic, 0), b"after the pause")
     if not past_its_timeout:
@@ -378,7 +364,7 @@ def kafka_20090(bench: Bench, *, greatest: bool) -> Observation:
         return state in ("CompleteAbort", "Empty") and bool(markers(bench.log(topic)))
 
     try:
-        until(aborted, within=PATIENCE if greatest else WITHIN, what="the abort", every=0.2)
+        wait_for("the abort", aborted, within=PATIENCE if greatest else WITHIN, every=0.2)
         stuck = False
     except DeadlineExceeded:
         stuck = True
@@ -437,10 +423,7 @@ def share_isolation(bench: Bench, *, read_committed: bool) -> Observation:
         asked.group_setting(group, "share.isolation.level", "read_committed")
     writer = bench.transactional()
     for value, commit in ((b"kept", True), (b"aborted", False), (LAST.encode(), True)):
-        writer.begin()
-        writer.send(topic, value)
-        writer.flush()
-        writer.commit() if commit else writer.abort()
+        transaction(writer, topic, value, commit=commit)
     consumer = RawJavaConsumer(
         bench.java(), bench.bootstrap(), group, {}, name="KafkaShareConsumer"
     )
@@ -452,5 +435,5 @@ def share_isolation(bench: Bench, *, read_committed: bool) -> Observation:
         read.extend(value.decode() for _, value in consumer.poll(0.5))
         return LAST in read
 
-    until(to_the_last, within=WITHIN, what="the share group to read to the end", state=lambda: read)
+    wait_for("the share group to read to the end", to_the_last, state=lambda: read)
     return Observation(shown="aborted" in read, facts={"read": read})

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench
+from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench, transaction, wait_for
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.harness.mirrors import mm2_config
 from linkflap.harness.model.protocols import Mirror, Service
 from linkflap.harness.model.topology import LinkSpec
-from linkflap.harness.model.wait import pause, until
+from linkflap.harness.model.wait import pause
 
 POLICIES = "org.apache.kafka.connect.mirror"
 _FILE = "mm2.properties"
@@ -78,25 +78,24 @@ def exactly_once(bench: Bench, delivery: str) -> Observation:
     bench.led(topic, cluster="B")
 
     def read() -> list[str]:
-        return [value.decode() for _, value in bench.read(topic, cluster="B")]
+        return bench.texts(topic, cluster="B")
 
-    until(lambda: len(read()) == BEFORE, within=2 * WITHIN, what="B to have all", every=0.2)
+    wait_for("B to have all", lambda: len(read()) == BEFORE, within=2 * WITHIN, every=0.2)
     bench.drained(mirror)
     high = bench.bound("high", topic, cluster="B")
     bench.write(topic, [b"during %d" % n for n in range(DURING)])
-    until(
+    wait_for(
+        "B to have the copies",
         lambda: bench.bound("high", topic, cluster="B") >= high + DURING,
-        within=WITHIN,
-        what="B to have the copies",
         every=0.01,
     )
     mirror.crash()
     mirror.restart()
     bench.write(topic, [LAST])
-    until(
+    wait_for(
+        "the last record to be mirrored",
         lambda: LAST.decode() in read(),
         within=2 * WITHIN,
-        what="the last record to be mirrored",
         every=0.3,
     )
     found = Counter(read())
@@ -125,25 +124,18 @@ def isolation(bench: Bench, isolation: str) -> Observation:
     mirror.start()
     writer = bench.transactional()
     for value, commit in ((b"kept", True), (b"aborted", False), (b"last", True)):
-        writer.begin()
-        writer.send(topic, value)
-        writer.flush()
-        writer.commit() if commit else writer.abort()
-    there = [value.decode() for _, value in bench.read(topic)]
+        transaction(writer, topic, value, commit=commit)
+    there = bench.texts(topic)
     bench.led(topic, cluster="B")
     read: list[str] = []
 
     def arrived() -> bool:
         nonlocal read
-        read = [value.decode() for _, value in bench.read(topic, cluster="B")]
+        read = bench.texts(topic, cluster="B")
         return "last" in read
 
-    until(
-        arrived,
-        within=2 * WITHIN,
-        what="the last record to be mirrored",
-        every=0.2,
-        state=lambda: read,
+    wait_for(
+        "the last record to be mirrored", arrived, within=2 * WITHIN, every=0.2, state=lambda: read
     )
     mirror.stop()
     return Observation(
@@ -172,18 +164,18 @@ def round(bench: Bench, *, identity: bool) -> Observation:
     )
     copy = topic if identity else f"A.{topic}"
     what = f"{copy} on B"
-    until(
+    wait_for(
+        what,
         lambda: _high(bench, copy, "B") >= RECORDS,
         within=3 * WITHIN,
-        what=what,
         every=0.5,
         state=lambda: service.alive,
     )
     if identity:
-        until(
+        wait_for(
+            "the records to come round",
             lambda: _high(bench, topic, "A") >= ROUNDS * RECORDS,
             within=2 * WITHIN,
-            what="the records to come round",
             every=0.3,
         )
     else:
@@ -210,11 +202,11 @@ def met(bench: Bench, *, clash: bool) -> Observation:
     )
     copy = f"A.{topic}"
     wanted = 2 * RECORDS if clash else RECORDS
-    until(
-        lambda: _high(bench, copy, "B") >= wanted, within=3 * WITHIN, what=f"{copy} on B", every=0.5
+    wait_for(
+        f"{copy} on B", lambda: _high(bench, copy, "B") >= wanted, within=3 * WITHIN, every=0.5
     )
     bench.write(own, [b"of B"] * RECORDS, cluster="B")
-    read = [value.decode() for _, value in bench.read(own, cluster="B")]
+    read = bench.texts(own, cluster="B")
     alive = service.alive
     service.kill()
     facts = {
@@ -249,15 +241,11 @@ def _after(bench: Bench, topic: str, mirror: Mirror, *, patience: float = 2 * WI
 
     def arrived() -> bool:
         nonlocal read
-        read = [value.decode() for _, value in bench.read(topic, "read_uncommitted", cluster="B")]
+        read = bench.texts(topic, "read_uncommitted", cluster="B")
         return LAST.decode() in read
 
-    until(
-        arrived,
-        within=patience,
-        what="the last record to be mirrored",
-        every=0.3,
-        state=lambda: read,
+    wait_for(
+        "the last record to be mirrored", arrived, within=patience, every=0.3, state=lambda: read
     )
     return read
 
@@ -272,10 +260,8 @@ def overtaken(bench: Bench, *, delete: bool) -> Observation:
     if delete:
         admin = bench.admin()
         admin.delete_records([TopicPartition(topic, 0, BEFORE + DURING - 5)])
-        until(
-            lambda: bench.bound("start", topic) == BEFORE + DURING - 5,
-            within=WITHIN,
-            what="A's log start to move",
+        wait_for(
+            "A's log start to move", lambda: bench.bound("start", topic) == BEFORE + DURING - 5
         )
     read = _after(bench, topic, mirror)
     bench.drained(mirror)
@@ -301,10 +287,9 @@ def made_anew(bench: Bench, *, anew: bool) -> Observation:
     if anew:
         admin = bench.admin()
         admin.delete_topics([topic])[topic].result(WITHIN)
-        until(
+        wait_for(
+            f"{topic} to be gone",
             lambda: topic not in bench.admin().list_topics(timeout=10).topics,
-            within=WITHIN,
-            what=f"{topic} to be gone",
             every=0.1,
         )
         bench.topic()
@@ -322,10 +307,9 @@ def repeated(bench: Bench, *, crash: bool) -> Observation:
     offsets, or gracefully."""
     topic, mirror = _started(bench)
     bench.write(topic, [b"during %d" % n for n in range(DURING)])
-    until(
+    wait_for(
+        "B to have all",
         lambda: bench.bound("high", topic, cluster="B") >= BEFORE + DURING,
-        within=WITHIN,
-        what="B to have all",
         every=0.01,
     )
     mirror.crash() if crash else mirror.stop()

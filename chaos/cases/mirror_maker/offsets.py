@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench
+from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench, transaction, wait_for
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.clients import JOIN, LEAVE, heartbeat
@@ -17,7 +17,7 @@ from linkflap.chaos.cases.tools.logs import markers, records
 from linkflap.harness.log.reference import ReferenceBatch
 from linkflap.harness.log.reference import records as records_of
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
-from linkflap.harness.model.wait import pause, until
+from linkflap.harness.model.wait import pause
 
 LAG_MAX = 100
 """MirrorMaker's default of offset.lag.max."""
@@ -38,17 +38,17 @@ def _behind(bench: Bench, *, offset: int) -> Observation:
     for name, at in ((group, offset), (witness, RECORDS)):
         bench.ask(bench.coordinator(name, wire.GROUP)).commit_offset(name, (topic, 0), at)
     b = bench.ask(bench.coordinator(witness, wire.GROUP, "B"))
-    until(
+    wait_for(
+        "the group at the end to be on B",
         lambda: b.committed(witness, (topic, 0)) > 0,
         within=2 * WITHIN,
-        what="the group at the end to be on B",
         every=0.2,
     )
     with contextlib.suppress(DeadlineExceeded):
-        until(
+        wait_for(
+            "the group on B",
             lambda: b.committed(group, (topic, 0)) >= offset - LAG_MAX,
             within=PATIENCE,
-            what="the group on B",
             every=0.3,
         )
     found = b.committed(group, (topic, 0))
@@ -71,25 +71,22 @@ def _skipped(bench: Bench, *, translated: bool) -> Observation:
     mirror.start()
     writer = bench.transactional()
     for number in range(TRANSACTIONS):
-        writer.begin()
-        writer.send(topic, b"%d" % number)
-        writer.flush()
-        writer.commit()
+        transaction(writer, topic, b"%d" % number)
     bench.led(topic, cluster="B")
 
     def arrived() -> bool:
         return len(bench.read(topic, cluster="B")) == TRANSACTIONS
 
-    until(arrived, within=2 * WITHIN, what="B to have all", every=0.3)
+    wait_for("B to have all", arrived, within=2 * WITHIN, every=0.3)
     done = TRANSACTIONS // 2
     offset = bench.read(topic)[done][0]
     bench.ask(bench.coordinator(group, wire.GROUP)).commit_offset(group, (topic, 0), offset)
     b = bench.ask(bench.coordinator(group, wire.GROUP, "B"))
     if translated:
-        until(
+        wait_for(
+            "the group to be on B",
             lambda: b.committed(group, (topic, 0)) >= 0,
             within=2 * WITHIN,
-            what="the group to be on B",
             every=0.3,
         )
     else:
@@ -121,17 +118,17 @@ def kafka_15905(bench: Bench, *, behind: bool) -> Observation:
         bench.ask(bench.coordinator(name, wire.GROUP)).commit_offset(name, (topic, 0), offset)
     mirror.restart()
     b = bench.ask(bench.coordinator(witness, wire.GROUP, "B"))
-    until(
+    wait_for(
+        "the group at the end to be on B",
         lambda: b.committed(witness, (topic, 0)) > 0,
         within=2 * WITHIN,
-        what="the group at the end to be on B",
         every=0.2,
     )
     with contextlib.suppress(DeadlineExceeded):
-        until(
+        wait_for(
+            "the group to be on B",
             lambda: b.committed(group, (topic, 0)) > 0,
             within=PATIENCE,
-            what="the group to be on B",
             every=0.2,
         )
     found = b.committed(group, (topic, 0))
@@ -167,10 +164,10 @@ def kafka_19794(bench: Bench, *, leaves: bool) -> Observation:
         a.commit_offset(name, (topic, 0), OLD)
     b = bench.ask(bench.coordinator(group, wire.GROUP, "B"))
     last = f"{group}-{OTHERS - 1}"
-    until(
+    wait_for(
+        "the groups to be on B",
         lambda: b.committed(last, (topic, 0)) >= 0,
         within=2 * WITHIN,
-        what="the groups to be on B",
         every=0.3,
     )
     rewound: list[int] = []
@@ -218,16 +215,13 @@ def offset_syncs(bench: Bench, *, killed: bool) -> Observation:
         bench.write(topic, [b"%d of burst %d" % (n, number) for n in range(BURST)])
         if killed:
             copied = partial(_beyond, bench, topic, high)
-            until(copied, within=WITHIN, what="a copy on the target", every=0.01)
+            wait_for("a copy on the target", copied, every=0.01)
             mirror.crash()
             mirror.restart()
         last = b"last of burst %d" % number
         bench.write(topic, [last])
-        until(
-            partial(arrived, last),
-            within=2 * WITHIN,
-            what="the last record to be mirrored",
-            every=0.3,
+        wait_for(
+            "the last record to be mirrored", partial(arrived, last), within=2 * WITHIN, every=0.3
         )
     mirror.stop()
     log = bench.log(topic, cluster="B")
