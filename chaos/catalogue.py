@@ -10,8 +10,8 @@ from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.scenarios import SCENARIOS, about
 from linkflap.chaos.triggers import CHANGES, TRIGGERS, known
 from linkflap.harness.mirrors import MIRRORS
-from linkflap.harness.model.clients import LIBRARIES
 from linkflap.harness.model.option import OptionAbout
+from linkflap.harness.model.scenario import LIBRARIES
 from linkflap.harness.model.security import WORDS
 from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS
 from linkflap.spark_verify.checks import REGISTRY

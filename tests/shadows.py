@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Ne
 
 from linkflap.harness.log.batches import scan
 from linkflap.harness.mirrors import make_mirror
-from linkflap.harness.mirrors.arrival import reader
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.mirrors.shadow.settings import Config, ShadowOptions
+from linkflap.harness.mirrors.topics import reader
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Broker, Cluster, Deployment, Mirror
 from linkflap.harness.model.scenario import MirrorSpec, Option

@@ -1,14 +1,162 @@
-"""The named topologies and their registry: one function and one line for each."""
+"""The named topologies and their registry: one function and one line for each.
+
+The rules that every topology must satisfy: names, sizes, versions, and that no topic reaches a
+cluster twice.
+
+Two brokers are refused: every broker is a voter of its cluster's quorum, so the death of either one
+stops both, and such a cluster is only a less available one-broker cluster. Even numbers from four
+on are allowed: they are wasteful, not wrong. A diamond is refused: topics keep their names over a
+link (with every mirror here), so two ways from A to D would write each record of A twice.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from string import ascii_uppercase
 from typing import Final, Protocol
 
-from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
-from linkflap.topologies.legal import check
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.security import secured
+from linkflap.harness.model.topology import (
+    DEFAULT_KAFKA,
+    ClusterSpec,
+    LinkSpec,
+    Topology,
+    hyphen_free,
+)
+
+MOST_CLUSTERS: Final = 9
+MOST_BROKERS: Final = 9
+LONGEST_NAME: Final = 32
+_TAKEN: Final = ("clients", "mm2", "run", "services", "shadow")
+"""What a run directory and containers have beside clusters."""
+_RELEASE: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
+
+
+def check(topology: Topology) -> Topology:
+    """The topology itself when it is legal; InputError otherwise."""
+    if not topology.links:
+        raise InputError("it has no link; join two clusters, for example A->B")
+    if len(topology.clusters) > MOST_CLUSTERS:
+        raise InputError(
+            f"it has {len(topology.clusters)} clusters, and {MOST_CLUSTERS} are the most; leave "
+            "some out"
+        )
+    for cluster in topology.clusters:
+        check_name(cluster.name)
+        check_brokers(cluster.name, cluster.brokers)
+        check_kafka(cluster.name, cluster.kafka)
+        secured(cluster.security)
+    _check_spelling([c.name for c in topology.clusters])
+    _check_links(topology)
+    _check_single_way(topology)
+    return topology
+
+
+def check_name(name: str) -> None:
+    """Names are part of topic names, listener names and folder names: ASCII letters and digits, in
+    parts that - or _ joins."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*", name):
+        raise InputError(
+            f"{name!r} is not a cluster's name; begin with a letter, then letters and digits, with "
+            "single - or _ between them: A, us-east, eu_west2"
+        )
+    if name.lower() in _TAKEN:
+        raise InputError(
+            f"{name!r} cannot be a cluster's name, for it means something else in a run directory; "
+            "choose another"
+        )
+    if len(name) > LONGEST_NAME:
+        raise InputError(
+            f"the name {name!r} has {len(name)} characters, and {LONGEST_NAME} are the most; choose"
+            " a shorter one"
+        )
+
+
+def check_brokers(name: str, brokers: int) -> None:
+    if brokers < 1:
+        raise InputError(f"cluster {name} has {brokers} brokers; it needs at least 1")
+    if brokers > MOST_BROKERS:
+        raise InputError(
+            f"cluster {name} has {brokers} brokers, and {MOST_BROKERS} are the most; ask for fewer"
+        )
+    if brokers == 2:
+        raise InputError(
+            f"cluster {name} has 2 brokers, a quorum that the death of either one stops; use "
+            f"{name}:1 or {name}:3"
+        )
+
+
+def check_kafka(name: str, kafka: str) -> None:
+    """A release has three numbers; a folder or an image, and no typing error, has a slash, colon,
+    dot or tilde."""
+    if not kafka:
+        raise InputError(
+            f"the Kafka version of {name} is empty; write for example {name}@{DEFAULT_KAFKA}"
+        )
+    if not kafka.isprintable():
+        raise InputError(
+            f"the Kafka {kafka!r} of {name} holds an unprintable character; name the folder or "
+            "image without it"
+        )
+    if _RELEASE.fullmatch(kafka) or "/" in kafka or kafka.startswith("~"):
+        return
+    if re.fullmatch(r"[a-z][a-z0-9._-]*[:@]\S+", kafka) or kafka in (".", ".."):
+        return
+    raise InputError(
+        f"{kafka!r} is not a Kafka for {name}; write a release ({DEFAULT_KAFKA}), a folder (./dist)"
+        " or an image"
+    )
+
+
+def _check_spelling(names: list[str]) -> None:
+    """Kafka's listener names are upper case, and some file systems do not tell case: East and EAST
+    would meet there.
+
+    In names of containers hyphens and underscores are one: us-east and us_east would meet there.
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(hyphen_free(name).upper(), name)
+        if other != name:
+            raise InputError(
+                f"clusters {other} and {name} differ only in case, or in - and _; rename one"
+            )
+    if len(set(names)) != len(names):
+        raise InputError("a cluster is in it twice; name each once")
+
+
+def _check_links(topology: Topology) -> None:
+    known = {c.name for c in topology.clusters}
+    for link in topology.links:
+        if link.source == link.destination:
+            raise InputError(
+                f"the link {link.name} leads from a cluster to itself; name two clusters"
+            )
+        if not {link.source, link.destination} <= known:
+            raise InputError(
+                f"the link {link.name} names a cluster that is not there; it has "
+                f"{', '.join(sorted(known))}"
+            )
+    if len(set(topology.links)) != len(topology.links):
+        raise InputError("a link is in it twice; leave one out")
+    alone = known - {name for link in topology.links for name in (link.source, link.destination)}
+    if alone:
+        raise InputError(f"cluster {min(alone)} has no link; join it to another or leave it out")
+
+
+def _check_single_way(topology: Topology) -> None:
+    arrived: dict[tuple[str, str], str] = {}
+    for link in topology.links:
+        for home in topology.homes_over(link):
+            other = arrived.setdefault((home, link.destination), link.name)
+            if other != link.name:
+                raise InputError(
+                    f"the topics of {home} reach {link.destination} by two ways, over {other} and "
+                    f"over {link.name}, and would be written twice; leave one link out"
+                )
 
 
 def letters(count: int) -> list[str]:

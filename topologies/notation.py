@@ -31,8 +31,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.security import canonical
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
-from linkflap.topologies.legal import check, check_brokers, check_kafka, check_name
-from linkflap.topologies.named import TOPOLOGIES
+from linkflap.topologies.named import TOPOLOGIES, check, check_brokers, check_kafka, check_name
 
 _Value = TypeVar("_Value", int, str)
 

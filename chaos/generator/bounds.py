@@ -15,9 +15,8 @@ from linkflap.chaos.faults import (
     OF_PROGRAMS,
 )
 from linkflap.harness import mirrors
-from linkflap.harness.model.clients import LIBRDKAFKA, libraries
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import MirrorSpec, Scenario
+from linkflap.harness.model.scenario import LIBRDKAFKA, MirrorSpec, Scenario, libraries
 from linkflap.harness.model.security import secured
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import DEFAULT_KAFKA

@@ -29,10 +29,9 @@ from dataclasses import dataclass, field
 
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.triggers import condition
-from linkflap.harness.model.clients import LIBRARIES, LIBRDKAFKA
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import Target
-from linkflap.harness.model.scenario import FaultSpec, Scenario
+from linkflap.harness.model.scenario import LIBRARIES, LIBRDKAFKA, FaultSpec, Scenario
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.workloads import KINDS

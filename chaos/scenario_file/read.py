@@ -29,9 +29,9 @@ from linkflap.chaos.faults import FAULTS, check_options
 from linkflap.chaos.scenario_file.schema import FaultTable, ScenarioFile, WorkloadTable
 from linkflap.chaos.triggers import condition, known
 from linkflap.harness import mirrors, runtimes
-from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import (
+    LIBRDKAFKA,
     PRODUCERS,
     SCHEMA_VERSION,
     Budgets,

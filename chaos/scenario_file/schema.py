@@ -18,9 +18,15 @@ from linkflap.chaos.default_workloads import KINDS as SEVERAL
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.triggers import known
 from linkflap.harness.mirrors import MIRRORS
-from linkflap.harness.model.clients import LIBRARIES, LIBRDKAFKA
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.scenario import PROGRESS_WITHIN, SCHEMA_VERSION, Option, Record
+from linkflap.harness.model.scenario import (
+    LIBRARIES,
+    LIBRDKAFKA,
+    PROGRESS_WITHIN,
+    SCHEMA_VERSION,
+    Option,
+    Record,
+)
 from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS
 from linkflap.topologies import TOPOLOGIES

@@ -19,9 +19,8 @@ from linkflap.chaos.scenario_file.schema import (
     TopicsTable,
     WorkloadTable,
 )
-from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import SCHEMA_VERSION, Option, Scenario, least_of
+from linkflap.harness.model.scenario import LIBRDKAFKA, SCHEMA_VERSION, Option, Scenario, least_of
 from linkflap.harness.workloads import COMMAND
 from linkflap.topologies.notation import arrows
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from linkflap.harness.machine import docker_package
-from linkflap.harness.machine.engine_address import (
+from linkflap.harness.machine.docker_package import (
     host,
     not_near,
     reason,

@@ -29,8 +29,14 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.mirrors import mm2_config
-from linkflap.harness.mirrors.arrival import Canary, MirroredEnds, reader
-from linkflap.harness.mirrors.topics import copy_topics, data_topics, ends_on
+from linkflap.harness.mirrors.topics import (
+    Canary,
+    MirroredEnds,
+    copy_topics,
+    data_topics,
+    ends_on,
+    reader,
+)
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.events import MirrorCrashed, MirrorStarted, MirrorState, MirrorStopped
 from linkflap.harness.model.protocols import (

@@ -1,5 +1,9 @@
 """A scenario: topology + mirror + workload + schedule + checks, as plain values that are kept in
-the run directory."""
+the run directory.
+
+Parses a workload's choice of client library: `librdkafka`, `java`, `java@3.9.2`, or several that
+take turns.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,57 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from linkflap.harness.model.clients import LIBRDKAFKA
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import FaultName, Target
 from linkflap.harness.model.guarantee import Guarantee, Seconds
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import Topology, topic_name
+
+LIBRDKAFKA: Final = "librdkafka"
+JAVA: Final = "java"
+OWN_PRODUCER: Final = "own-producer"
+"""The kind of `linkflap.Producer`, with which a caller writes in its own process."""
+LIBRARIES: Final = {
+    LIBRDKAFKA: "librdkafka's producer and consumer, through confluent-kafka (the default)",
+    JAVA: (
+        "Kafka's own producer and consumer, of the clusters' newest release; java@3.9.2: of that "
+        "release"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """One client library. `release` is empty for librdkafka, and for Java's where it follows the
+    clusters."""
+
+    name: str
+    release: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.release}" if self.release else self.name
+
+
+def libraries(text: str) -> tuple[Library, ...]:
+    """What a user wrote. Raises InputError."""
+    return tuple(_library(word.strip()) for word in text.split(","))
+
+
+def _library(word: str) -> Library:
+    name, at, release = word.partition("@")
+    if name not in LIBRARIES:
+        near = nearest(name, LIBRARIES)
+        raise InputError(
+            f"there are no clients {word!r}{near}; known: {', '.join(LIBRARIES)}, and java@3.9.2"
+            " for a release"
+        )
+    if at and (name == LIBRDKAFKA or not release):
+        raise InputError(
+            f"clients {word!r} name no release; write librdkafka without one, and Java's as "
+            "java@3.9.2"
+        )
+    return Library(name=name, release=release)
+
 
 SCHEMA_VERSION: Final = 1
 """Of scenario files, of run.json and of the events beside it: what is written today. Older ones are
@@ -49,7 +100,7 @@ class MirrorSpec:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
     """One group of clients: their `kind` (registered in harness.workloads), their number, and the
-    cluster whose topics they use. `library` is their client library (harness.model.clients).
+    cluster whose topics they use. `library` is their client library (`libraries`).
 
     For a program of the user's (kind command): its `command`, run in `folder`, and the topics of
     the home that it reads and writes. `exactly_once`: it promises one output for each input that

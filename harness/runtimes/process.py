@@ -39,12 +39,11 @@ from linkflap.harness.runtimes.kraft.configuration import (
     INTERNAL,
     RECORDED,
 )
-from linkflap.harness.runtimes.kraft.deployment import KraftDeployment, started
+from linkflap.harness.runtimes.kraft.deployment import ClusterRecorder, KraftDeployment, started
 from linkflap.harness.runtimes.kraft.installation import (
     archive_name,
     log_dir_template,
 )
-from linkflap.harness.runtimes.kraft.recorder import ClusterRecorder
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 
 

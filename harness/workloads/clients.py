@@ -17,9 +17,8 @@ from linkflap.harness.model.wait import patient, until
 from linkflap.harness.workloads import COMMAND, groups
 from linkflap.harness.workloads.command import Command
 from linkflap.harness.workloads.crew import Crew, Producers, WorkloadProgress
-from linkflap.harness.workloads.members import Death
 from linkflap.harness.workloads.protocol import ClientState, KillAt
-from linkflap.harness.workloads.worker import Worker
+from linkflap.harness.workloads.worker import Death, Worker
 
 _WORDS: Final[Mapping[Moment, str]] = {
     "any": "anything",

@@ -22,10 +22,9 @@ from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.user_programs import Foreign, program
-from linkflap.harness.model.clients import libraries
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import ClientDied, ClientRestarted, ProgramStarted
-from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.scenario import WorkloadSpec, libraries
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import TopicPartition, topic_name
 from linkflap.harness.model.wait import now
@@ -34,7 +33,7 @@ from linkflap.harness.wire.offsets import Bound, bounds, quiet
 from linkflap.harness.workloads import COMMAND_OPTIONS, jvms
 from linkflap.harness.workloads.client import value_of
 from linkflap.harness.workloads.crew import Addresses, Producers, WorkloadProgress
-from linkflap.harness.workloads.members import Member, ProgramDeath, signal_name
+from linkflap.harness.workloads.worker import Member, ProgramDeath, signal_name
 
 _ASK: Final = 2.0
 

@@ -15,10 +15,9 @@ from linkflap.harness.model.history import SHARE_LOCK_MS
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.workloads.client import GRACE
-from linkflap.harness.workloads.members import Member
 from linkflap.harness.workloads.readers import ReaderClient
 from linkflap.harness.workloads.share_group import ShareClient
-from linkflap.harness.workloads.worker import Worker
+from linkflap.harness.workloads.worker import Member, Worker
 
 Ends = Mapping[str, Mapping[tuple[str, int], int]]
 """cluster -> (topic, partition) -> offset."""

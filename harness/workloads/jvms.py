@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.machine.java import Java, java_for
-from linkflap.harness.model.clients import JAVA, Library, libraries
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.scenario import JAVA, Library, WorkloadSpec, libraries
 from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
 from linkflap.harness.runtimes.distribution.kafka import Kafka, kafka, look_for, released
 from linkflap.harness.runtimes.kraft.installation import LOGGING

@@ -10,10 +10,9 @@ from typing import Final
 
 import msgspec
 
-from linkflap.harness.model.clients import Library, libraries
 from linkflap.harness.model.events import Event
 from linkflap.harness.model.history import Operation, Poll
-from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.scenario import Library, WorkloadSpec, libraries
 from linkflap.harness.model.security import OPEN, Principal, entered_by, security_of
 from linkflap.harness.rundir import Appender, RunWriter
 from linkflap.harness.workloads import (

@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from linkflap.harness.model.clients import OWN_PRODUCER
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Deployment
-from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.scenario import OWN_PRODUCER, WorkloadSpec
 from linkflap.harness.model.security import Principal, entered_by, security_of
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.workloads.client import Numbers

@@ -19,10 +19,10 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from linkflap.api.own_clients import at
-from linkflap.harness.model.clients import OWN_PRODUCER
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.history import Ending, OperationKind, OutcomeName
 from linkflap.harness.model.payload import HEADER, LAYOUT
+from linkflap.harness.model.scenario import OWN_PRODUCER
 from linkflap.harness.model.wait import now
 from linkflap.harness.workloads.client import Tally
 from linkflap.harness.workloads.incarnation import InvokedOperation, OperationRows

@@ -157,7 +157,7 @@ def runtimes(ctx: click.Context, parameter: click.Parameter, incomplete: str) ->
 
 
 def libraries(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
-    from linkflap.harness.model.clients import LIBRARIES
+    from linkflap.harness.model.scenario import LIBRARIES
 
     return _names(LIBRARIES, incomplete)
 

@@ -336,7 +336,7 @@ def look_at_docker() -> Finding:
         from docker.errors import DockerException
     from requests.exceptions import RequestException
 
-    from linkflap.harness.machine.engine_address import host, not_near, reason
+    from linkflap.harness.machine.docker_package import host, not_near, reason
 
     if why := not_near(host()):
         return lacks(why, "unset DOCKER_HOST, or set it to this machine's")

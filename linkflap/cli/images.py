@@ -81,18 +81,20 @@ def _fix(asked: str) -> str:
 def check(asked: Sequence[str], base: str | None) -> int:
     """Shows which images exist; builds and fetches none. Exit code 255 if an image is missing, or
     cannot run Kafka."""
-    from linkflap.harness.runtimes.docker.images import inventory
+    from linkflap.harness.runtimes.docker.images import custom_image
     from linkflap.harness.runtimes.docker.images.kafka_image import built, there
 
     missing = False
-    for what, name in inventory.besides().items():
+    for what, name in custom_image.besides().items():
         missing |= name is None
         click.echo(name or f"{what} has no image yet; make it: linkflap images build")
     for one in asked:
         made = built(one, base) if base else None
         image = made.tag if made else None if base else there(one)
         against = (
-            inventory.reason_against(one) if image else f"Kafka {one} has no image yet; {_fix(one)}"
+            custom_image.reason_against(one)
+            if image
+            else f"Kafka {one} has no image yet; {_fix(one)}"
         )
         missing |= against is not None
         click.echo(against or image)

@@ -19,7 +19,7 @@ from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import LinkSpec
-from linkflap.topologies.legal import check_name
+from linkflap.topologies.named import check_name
 
 if TYPE_CHECKING:
     from linkflap.harness.capture.live.record import LiveLogsRequest

@@ -18,10 +18,9 @@ from linkflap.cli.images import runtime_option
 from linkflap.cli.judge import judge
 from linkflap.cli.log_options import mirror_options
 from linkflap.cli.output import NOTES
-from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.payload import drawn_seed
-from linkflap.harness.model.scenario import Scenario, add_readers, unread
+from linkflap.harness.model.scenario import LIBRDKAFKA, Scenario, add_readers, unread
 
 if TYPE_CHECKING:
     from linkflap.chaos.scenarios import ScenarioRequest

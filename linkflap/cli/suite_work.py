@@ -20,9 +20,8 @@ from linkflap.chaos.generator import Coverage, cells_of, generate
 from linkflap.chaos.schedule import describe
 from linkflap.cli.folders import check_output, new_folder
 from linkflap.cli.output import annotate
-from linkflap.harness.model.clients import libraries
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
-from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.scenario import Scenario, libraries
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.harness.runtimes.distribution.kafka import released
@@ -31,11 +30,10 @@ from linkflap.suite import merge as shards
 from linkflap.suite import page as pages
 from linkflap.suite import regression, rounds
 from linkflap.suite import summary as summaries
-from linkflap.suite.explore import Suite
 from linkflap.suite.folder import SuiteFolder
 from linkflap.suite.regression import REGRESSION
 from linkflap.suite.triage import triage
-from linkflap.suite.work import Workers
+from linkflap.suite.work import Suite, Workers
 
 if TYPE_CHECKING:
     from linkflap.suite.plan import Plan

@@ -61,9 +61,8 @@ def about(judgement: Judgement, left_out: list[str]) -> About:
     from linkflap.spark_verify.checks import REGISTRY
     from linkflap.spark_verify.checks.document import facts
     from linkflap.spark_verify.facts.run_guarantees import GUARANTEES
-    from linkflap.spark_verify.inspect.commits import commits
     from linkflap.spark_verify.inspect.explain import bytes_of_history, explain_several
-    from linkflap.spark_verify.inspect.log_lanes import lanes_around
+    from linkflap.spark_verify.inspect.log_lanes import commits, lanes_around
 
     folder, shown = judgement.folder, judgement.judged.anomalies
     promises = {check.name: check.guarantee for check in REGISTRY.values()} | dict(GUARANTEES)

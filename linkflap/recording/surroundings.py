@@ -16,9 +16,8 @@ from typing import Final
 import confluent_kafka
 
 from linkflap.harness.machine import java
-from linkflap.harness.model.clients import JAVA, libraries
 from linkflap.harness.model.protocols import Deployment
-from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.scenario import JAVA, WorkloadSpec, libraries
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.runtimes.kraft.configuration import tuned
 

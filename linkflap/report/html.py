@@ -36,13 +36,12 @@ from linkflap.harness.model.verdict import Anomaly, Cause, CheckResult, Document
 from linkflap.harness.rundir import Damage, RunReader, write_whole
 from linkflap.report import evidence
 from linkflap.report.document import era_lines, in_short, read
-from linkflap.report.operations import label
 from linkflap.report.payload import payload, script_safe
-from linkflap.report.series import Series, series
+from linkflap.report.series import Series, label, series
 
 if TYPE_CHECKING:
-    from linkflap.spark_verify.inspect.commits import Commits
     from linkflap.spark_verify.inspect.explain import Explanation
+    from linkflap.spark_verify.inspect.log_lanes import Commits
 
 MOST_LINES: Final = 14
 _MOST_LOGS: Final = 60

@@ -26,11 +26,10 @@ from linkflap.harness.model.events import Event
 from linkflap.harness.model.payload import PROCESS_SHIFT, process_of
 from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.report.document import in_short
-from linkflap.report.operations import DrawnWindow, Ints, in_words
-from linkflap.report.series import Floats, Series
+from linkflap.report.series import DrawnWindow, Floats, Ints, Series, in_words
 
 if TYPE_CHECKING:
-    from linkflap.spark_verify.inspect.commits import Commits
+    from linkflap.spark_verify.inspect.log_lanes import Commits
 
 MOST_EVENTS: Final = 3_000
 MOST_TEXT: Final = 500_000

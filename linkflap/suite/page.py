@@ -13,7 +13,7 @@ from typing import Final
 from linkflap.chaos.generator import GeneratorBounds
 from linkflap.chaos.generator.coverage import shape
 from linkflap.harness.mirrors import MIRRORS
-from linkflap.harness.model.clients import LIBRDKAFKA
+from linkflap.harness.model.scenario import LIBRDKAFKA
 from linkflap.harness.model.texts import counted
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import ORDER, Verdict

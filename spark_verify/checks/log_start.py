@@ -29,7 +29,7 @@ from typing import Final
 
 import numpy as np
 
-from linkflap.harness.model.clients import OWN_PRODUCER
+from linkflap.harness.model.scenario import OWN_PRODUCER
 from linkflap.spark_verify.checks.base import (
     AnomalyKind,
     Check,

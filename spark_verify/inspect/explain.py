@@ -46,8 +46,8 @@ from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.rundir import Damage, RunReader, with_current_kinds
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.inspect import evidence
-from linkflap.spark_verify.inspect.evidence import Shown
+from linkflap.spark_verify.inspect import forensics
+from linkflap.spark_verify.inspect.forensics import Shown
 from linkflap.spark_verify.read.captures import CapturedReplica
 from linkflap.spark_verify.read.plan import RunPlan, plan
 
@@ -346,7 +346,7 @@ def explain_several(
     once for all. Without `history` from the logs alone: a long history would need all its rows in
     memory.
     """
-    planned, log_of = plan(root), cache(evidence.log_of)
+    planned, log_of = plan(root), cache(forensics.log_of)
     rows = Held(RunReader(root), history=history)
     found = [_explained(anomalies, number - 1, planned, rows, log_of) for number in numbers]
     return found if history else [replace(each, total=-1) for each in found]
@@ -366,7 +366,7 @@ def _explained(
     number: int,
     planned: RunPlan,
     rows: Rows,
-    log_of: Callable[[CapturedReplica], batches.ReplicaLog] = evidence.log_of,
+    log_of: Callable[[CapturedReplica], batches.ReplicaLog] = forensics.log_of,
 ) -> Explanation:
     anomaly = anomalies[number]
     check = REGISTRY.get(anomaly.check)
@@ -489,13 +489,13 @@ def _side(captured: CapturedReplica, log: batches.ReplicaLog, offset: int) -> Si
     bounds = captured.bounds
     of = f"{bounds.cluster}/{bounds.broker}" + ("" if captured.last else f" {captured.moment}")
     near = offset if offset >= 0 else sys.maxsize
-    rows = evidence.once([*evidence.nearby(log, near), *evidence.of_producer(log, offset)])
-    at = evidence.holding(log, offset)
+    rows = forensics.once([*forensics.nearby(log, near), *forensics.of_producer(log, offset)])
+    at = forensics.holding(log, offset)
     return Side(
         cluster=bounds.cluster, broker=bounds.broker, moment=captured.moment, offset=offset,
         there=f"{of} has {_said(log, at, offset)}",
-        batches=[evidence.header(log, row, of) for row in rows],
-        records=evidence.records(log, at, near=offset) if at is not None else (),
+        batches=[forensics.header(log, row, of) for row in rows],
+        records=forensics.records(log, at, near=offset) if at is not None else (),
     )  # fmt: skip
 
 
@@ -507,7 +507,7 @@ def _said(log: batches.ReplicaLog, row: int | None, offset: int) -> str:
             if offset >= 0
             else f"a log that ends at {end}"
         )
-    shown = evidence.header(log, row)
+    shown = forensics.header(log, row)
     span = (
         f"{shown['base_offset']}-{shown['last_offset']}"
         if shown["base_offset"] != shown["last_offset"]

@@ -258,7 +258,7 @@ def test_an_image_of_somebody_elses_runs_as_one_of_the_clusters(
 def test_an_image_without_a_kafka_or_for_another_machine_is_refused(
     engine: Any, tmp_path: Path
 ) -> None:
-    from linkflap.harness.runtimes.docker.images import custom_image, inventory, kafka_image
+    from linkflap.harness.runtimes.docker.images import custom_image, kafka_image
 
     plain, other = f"linkflap-test/none:{os.getpid()}", f"linkflap-test/other:{os.getpid()}"
     load_for(engine, other, architecture="arm64" if platform.machine() == "x86_64" else "amd64")
@@ -284,7 +284,7 @@ def test_an_image_without_a_kafka_or_for_another_machine_is_refused(
         )
         assert done.returncode == 255
         assert f"could not run java in {plain}" in done.stdout
-        reason = inventory.reason_against(other)
+        reason = custom_image.reason_against(other)
         assert reason is not None
         assert reason.startswith(f"image {other} is for")
     finally:
@@ -293,15 +293,15 @@ def test_an_image_without_a_kafka_or_for_another_machine_is_refused(
 
 
 def test_an_image_with_a_java_and_no_kafka_is_reported_before_a_run(engine: Any) -> None:
-    from linkflap.harness.runtimes.docker.images import custom_image, inventory
+    from linkflap.harness.runtimes.docker.images import custom_image
 
     name = f"linkflap-test/java:{os.getpid()}"
     laid_out_as_released(engine, name, f"LABEL of={name}")
     try:
-        assert inventory.reason_against(name) is None
+        assert custom_image.reason_against(name) is None
         with pytest.MonkeyPatch.context() as elsewhere:
             elsewhere.setattr(custom_image, "_LIBS", ("/none",))
-            assert "has no Kafka in /none" in (inventory.reason_against(name) or "")
+            assert "has no Kafka in /none" in (custom_image.reason_against(name) or "")
     finally:
         engine.images.remove(name, force=True)
 

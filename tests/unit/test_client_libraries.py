@@ -11,9 +11,8 @@ from confluent_kafka import KafkaError
 
 from linkflap.chaos import scenario_file
 from linkflap.chaos.scenarios import ScenarioRequest, scenario
-from linkflap.harness.model.clients import Library, libraries
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.scenario import Library, WorkloadSpec, libraries
 from linkflap.harness.model.security import Address, Security
 from linkflap.harness.workloads import jvms, readers
 from linkflap.harness.workloads.client import Context, Numbers

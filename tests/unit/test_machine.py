@@ -18,7 +18,7 @@ import msgspec
 import psutil
 import pytest
 
-from linkflap.harness.machine import cleanup, engine_address, leases, ledger, process_identity
+from linkflap.harness.machine import cleanup, docker_package, leases, ledger, process_identity
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.interrupts import held_off
@@ -244,7 +244,7 @@ def test_a_temporary_folder_is_gone_after_its_block(tmp_path: Path) -> None:
     ["unix:///run/docker.sock", "tcp://127.0.0.1:2375", "tcp://localhost:1", "tcp://[::1]:2375"],
 )
 def test_an_engine_of_this_machine_is_near(host: str) -> None:
-    assert engine_address.not_near(host) is None
+    assert docker_package.not_near(host) is None
 
 
 @pytest.mark.parametrize(

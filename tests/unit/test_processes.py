@@ -24,14 +24,12 @@ from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Appender, Run, RunReader, RunWriter, last_rows
-from linkflap.harness.workloads import members
 from linkflap.harness.workloads import worker as workers
 from linkflap.harness.workloads.client import Numbers
 from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.crew import ClientNames
 from linkflap.harness.workloads.forks import SERVES
 from linkflap.harness.workloads.make_crew import make
-from linkflap.harness.workloads.members import DEATHS_IN_A_ROW
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.process import ORPHANED
 from linkflap.harness.workloads.protocol import (
@@ -43,7 +41,7 @@ from linkflap.harness.workloads.protocol import (
     Report,
     State,
 )
-from linkflap.harness.workloads.worker import Worker
+from linkflap.harness.workloads.worker import DEATHS_IN_A_ROW, Worker
 from tests.scenarios import scenario_of
 
 # Producers of a worker, how its process is killed, and events of its run.
@@ -402,7 +400,7 @@ def test_a_process_that_dies_again_and_again_is_given_up(
     clients: WorkloadClients, writer: RunWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a busy machine may take seconds between a start and the kill
-    monkeypatch.setattr(members, "SOON", 10**12)
+    monkeypatch.setattr(workers, "SOON", 10**12)
     clients.start()
     for _ in range(DEATHS_IN_A_ROW):
         killed(producers(clients))

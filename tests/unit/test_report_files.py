@@ -26,11 +26,10 @@ from linkflap.harness.rundir import RunReader
 from linkflap.report import document as documents
 from linkflap.report import junit, table
 from linkflap.report import payload as drawn_payload
-from linkflap.report.operations import ReturnedOperations
 from linkflap.report.payload import MOST_TEXT, payload, script_safe
-from linkflap.report.series import Mark, Series, series
+from linkflap.report.series import Mark, ReturnedOperations, Series, series
 from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration
-from linkflap.spark_verify.inspect import commits, log_lanes
+from linkflap.spark_verify.inspect import log_lanes
 from linkflap.spark_verify.inspect.log_lanes import Drawn, LanePoints
 from linkflap.spark_verify.read.captures import CapturedReplica
 from tests.unit.recorded_run import DIED, Recorded
@@ -523,19 +522,19 @@ def anomalies() -> tuple[Anomaly, ...]:
     )  # fmt: skip
 
 
-def every_commit() -> commits.Commits:
+def every_commit() -> log_lanes.Commits:
     listed = [
-        commits.Commit(
+        log_lanes.Commit(
             operation=(n % CLIENTS << 40) + n, cluster="A", topic="A.orders",
             partition=n % PARTITIONS, first=n * 11,
             returned=1_790_000_000_000_000_000 + n * 10**7, ending=ending, marker=n * 11 + 10,
             written=1_790_000_000_000 + n,
         )
-        for ending in (commits.NONE, commits.ABORT, commits.COMMIT,
-        commits.UNKNOWN) for n in range(commits.MOST)
+        for ending in (log_lanes.NONE, log_lanes.ABORT, log_lanes.COMMIT,
+        log_lanes.UNKNOWN) for n in range(log_lanes.MOST)
     ]  # fmt: skip
-    return commits.Commits(
-        listed=listed, counted=dict.fromkeys((commits.NONE, commits.COMMIT), 500_000)
+    return log_lanes.Commits(
+        listed=listed, counted=dict.fromkeys((log_lanes.NONE, log_lanes.COMMIT), 500_000)
     )
 
 

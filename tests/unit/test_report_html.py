@@ -32,12 +32,11 @@ from linkflap.harness.model.verdict import Anomaly, Failover, PromotedPartition
 from linkflap.harness.rundir import RunReader, RunWriter
 from linkflap.report import evidence, html
 from linkflap.report.html import MOST_LINES, excerpts
-from linkflap.report.operations import ReturnedOperations, errors, in_words, latency
 from linkflap.report.payload import MOST_EVENTS, script_safe
-from linkflap.report.series import series
+from linkflap.report.series import ReturnedOperations, errors, in_words, latency, series
 from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.checks.commit_aborted import kernel
-from linkflap.spark_verify.inspect import commits
+from linkflap.spark_verify.inspect import log_lanes
 from linkflap.spark_verify.inspect import log_lanes as drawn
 from linkflap.spark_verify.inspect.explain import explain_several
 from linkflap.spark_verify.inspect.log_lanes import LanePoints, lanes, lanes_around
@@ -463,7 +462,7 @@ def test_drawing_changes_nothing_in_the_run_directory(failback: Path) -> None:
 def test_commits_have_the_markers_that_the_check_finds(tmp_path: Path, name: str) -> None:
     made, _ = CATALOGUE[name].made(1)
     run = made.write(tmp_path / "run")
-    wrong = {"commit-unmarked": commits.NONE, "commit-aborted": commits.ABORT}
+    wrong = {"commit-unmarked": log_lanes.NONE, "commit-aborted": log_lanes.ABORT}
     rows = [
         each
         for view in views(run)
@@ -471,7 +470,7 @@ def test_commits_have_the_markers_that_the_check_finds(tmp_path: Path, name: str
         if isinstance(each, Found) and each.kind in wrong
     ]
     assert rows
-    found = commits.commits(run)
+    found = log_lanes.commits(run)
     ended = {
         (each.operation, each.cluster): each
         for each in found.listed
@@ -483,8 +482,8 @@ def test_commits_have_the_markers_that_the_check_finds(tmp_path: Path, name: str
         assert (each.ending, each.first) == (wrong[row.kind], row.evidence["first_offset"])
         assert each.marker == (row.offset if row.kind == "commit-aborted" else -1)
     assert (
-        found.counted[commits.COMMIT]
-        == sum(each.ending == commits.COMMIT for each in found.listed)
+        found.counted[log_lanes.COMMIT]
+        == sum(each.ending == log_lanes.COMMIT for each in found.listed)
         > 0
     )
 
@@ -492,23 +491,23 @@ def test_commits_have_the_markers_that_the_check_finds(tmp_path: Path, name: str
 def test_many_commits_are_counted_and_some_are_listed(
     failback: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    every = commits.commits(failback)
-    monkeypatch.setattr(commits, "MOST", 2)
-    some = commits.commits(failback)
+    every = log_lanes.commits(failback)
+    monkeypatch.setattr(log_lanes, "MOST", 2)
+    some = log_lanes.commits(failback)
     assert some.counted == every.counted
     assert len(some.listed) == 2 < len(every.listed)
 
 
 def test_how_a_commit_ends_in_an_uncaptured_log_is_unknown(tmp_path: Path) -> None:
     run = story(spec(1, shape="failover")).write(tmp_path / "run")
-    before = commits.commits(run).counted
+    before = log_lanes.commits(run).counted
     for path in run.glob("captures/*/A/*/A.orders-0"):
         shutil.rmtree(path)
-    after = commits.commits(run).counted
-    assert set(before) == {commits.COMMIT}
-    assert after[commits.UNKNOWN] > 0
-    assert after[commits.UNKNOWN] + after[commits.COMMIT] == before[commits.COMMIT]
-    assert after[commits.NONE] == 0
+    after = log_lanes.commits(run).counted
+    assert set(before) == {log_lanes.COMMIT}
+    assert after[log_lanes.UNKNOWN] > 0
+    assert after[log_lanes.UNKNOWN] + after[log_lanes.COMMIT] == before[log_lanes.COMMIT]
+    assert after[log_lanes.NONE] == 0
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,7 @@ from linkflap.cli.suite import LASTS
 from linkflap.cli.suite import suite as suite_command
 from linkflap.cli.suite_work import full_disk_named
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
-from linkflap.suite import explore, page, regression
-from linkflap.suite.explore import Suite
+from linkflap.suite import page, regression, work
 from linkflap.suite.failures import REPORT, FailureReport, failures
 from linkflap.suite.folder import RunResult, SuiteFolder
 from linkflap.suite.merge import merge, missing
@@ -33,7 +32,7 @@ from linkflap.suite.observed import Observed
 from linkflap.suite.plan import FORMAT, Plan, seconds
 from linkflap.suite.plan import shard as shard_of
 from linkflap.suite.summary import came_to, following, junit, night, summary, unreached, verdict_of
-from linkflap.suite.work import Workers
+from linkflap.suite.work import Suite, Workers
 from tests.unit.scripted_suite import Killed, Scripted
 
 # The suite directory after every kind of end, and how a suite resumes from it.
@@ -45,7 +44,7 @@ PLAN = Plan(name="smoke", seed=7, seconds=3600, runs=6, jobs=2)
 @pytest.fixture(autouse=True)
 def _nothing_observed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        explore, "observed", lambda folder: Observed(cells=("x",), missed=(), outcomes={})
+        work, "observed", lambda folder: Observed(cells=("x",), missed=(), outcomes={})
     )
 
 
@@ -165,7 +164,7 @@ def test_a_recording_that_had_ended_is_judged_and_not_made_again(
 ) -> None:
     with pytest.raises(Killed):
         Suite(folder=folder, works=cast(Workers, Scripted(dies=1)), say=lambda text: None).run()
-    monkeypatch.setattr(explore, "_recorded", lambda path: path.name == "0000")
+    monkeypatch.setattr(work, "_recorded", lambda path: path.name == "0000")
     works = Scripted()
     Suite(
         folder=SuiteFolder.open(folder.root), works=cast(Workers, works), say=lambda text: None
@@ -275,7 +274,7 @@ def test_a_suite_that_missed_a_required_state_is_not_valid(
 ) -> None:
     cells = ("x", "strike/link-cut/commit-in-flight/link-1/shadow")
     monkeypatch.setattr(
-        explore, "observed", lambda folder: Observed(cells=cells, missed=(), outcomes={})
+        work, "observed", lambda folder: Observed(cells=cells, missed=(), outcomes={})
     )
     folder = SuiteFolder.create(tmp_path / "suite", replace(PLAN, runs=2, reach=reach))
     Suite(folder=folder, works=cast(Workers, Scripted()), say=lambda text: None).run()

@@ -36,8 +36,7 @@ from linkflap.harness.runtimes.kraft import cluster as kraft_cluster
 from linkflap.harness.runtimes.kraft import configuration
 from linkflap.topologies import TOPOLOGIES
 from linkflap.topologies.drawing import draw
-from linkflap.topologies.legal import check
-from linkflap.topologies.named import chain, fan_in
+from linkflap.topologies.named import chain, check, fan_in
 from linkflap.topologies.notation import arrows, parse
 
 # The notation: its meaning, writing and reading it back, and the error for each malformed text.

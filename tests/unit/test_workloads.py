@@ -37,11 +37,11 @@ from linkflap.harness.workloads.incarnation import (
     InvokedOperation,
 )
 from linkflap.harness.workloads.make_crew import make, make_all
-from linkflap.harness.workloads.members import Member
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.producers import Producing, TransactionalClient
 from linkflap.harness.workloads.protocol import ClientState
 from linkflap.harness.workloads.readers import ReaderClient, fetched
+from linkflap.harness.workloads.worker import Member
 from linkflap.spark_verify.facts.sends_and_reads import (
     ARRAYS,
     NUMBERS,

@@ -23,7 +23,6 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.machine.java import java_for
-from linkflap.harness.mirrors.arrival import Canary
 from linkflap.harness.mirrors.cluster_mirroring import (
     administration,
     comparison,
@@ -48,7 +47,7 @@ from linkflap.harness.mirrors.cluster_mirroring.administration import (
     Administration,
 )
 from linkflap.harness.mirrors.cluster_mirroring.state_topic import LeftAligning, await_loaded
-from linkflap.harness.mirrors.topics import create, data_topics, partitions_of
+from linkflap.harness.mirrors.topics import Canary, create, data_topics, partitions_of
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, SetupError
 from linkflap.harness.model.events import (
     FailoverRefused,

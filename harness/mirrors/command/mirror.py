@@ -31,9 +31,8 @@ from msgspec import Meta
 
 from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.user_programs import Foreign
-from linkflap.harness.mirrors.arrival import Canary, MirroredEnds, reader
 from linkflap.harness.mirrors.command import manifest as manifests
-from linkflap.harness.mirrors.topics import copy_topics, data_topics
+from linkflap.harness.mirrors.topics import Canary, MirroredEnds, copy_topics, data_topics, reader
 from linkflap.harness.model.errors import (
     DeadlineExceeded,
     EnvironmentFailure,

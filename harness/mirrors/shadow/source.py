@@ -28,9 +28,8 @@ from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.bulk import Buffer
-from linkflap.harness.wire.connection import AnyOf, Connection
+from linkflap.harness.wire.connection import DEBUGGING, AnyOf, Connection
 from linkflap.harness.wire.messages import Error, Message
-from linkflap.harness.wire.replicas import DEBUGGING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

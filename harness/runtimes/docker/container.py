@@ -20,7 +20,7 @@ from docker.errors import APIError, NotFound
 from docker.types import EndpointConfig, LogConfig
 from testcontainers.core.container import DockerContainer
 
-from linkflap.harness.machine import engine_address, ledger, process_identity
+from linkflap.harness.machine import docker_package, ledger, process_identity
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 from linkflap.harness.model.protocols import MemoryUse
 from linkflap.harness.model.wait import until
@@ -312,7 +312,7 @@ class ContainerRun:
             contextlib.suppress(EnvironmentFailure, OSError),
             engine.asked(f"return the output of container {self.name}"),
         ):
-            words = self._container.logs(since=engine_address.seconds(self._began), tail=_WORDS)
+            words = self._container.logs(since=docker_package.seconds(self._began), tail=_WORDS)
             with self._output.open("ab") as file:
                 file.write(words)
 

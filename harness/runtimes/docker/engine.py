@@ -22,7 +22,7 @@ from testcontainers.core.config import testcontainers_config
 from testcontainers.core.docker_client import DockerClient, get_docker_host
 
 from linkflap.harness.machine import cleanup, ledger
-from linkflap.harness.machine.engine_address import USUAL, not_near, reason, require_listening
+from linkflap.harness.machine.docker_package import USUAL, not_near, reason, require_listening
 from linkflap.harness.machine.engine_leftovers import OWNER, owner_label
 from linkflap.harness.model.errors import EnvironmentFailure, LinkflapError, SetupError
 

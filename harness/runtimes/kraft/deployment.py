@@ -2,6 +2,10 @@
 
 Every port is leased before anything is written or started, because a broker must advertise the
 ports of its links' proxies.
+
+The recorder of one cluster, seen from the harness (`harness.wire.recorder` is the program): one
+process before all of its brokers, with two ports for each: one that the listener RECORDED
+advertises, and one behind the proxy `*->X`.
 """
 
 from __future__ import annotations
@@ -15,25 +19,103 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from linkflap.harness.machine import tls_package
+import msgspec
+
+from linkflap.harness.machine import children, tls_package
 from linkflap.harness.machine.cleanup import private_folder
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.machine.ledger import remove_folder
-from linkflap.harness.model.errors import SetupError
-from linkflap.harness.model.events import ClusterReady
+from linkflap.harness.model.errors import DeadlineExceeded, SetupError
+from linkflap.harness.model.events import ClusterReady, WireRecorded
 from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.protocols import Recorder, Sidecar, WireRecording
 from linkflap.harness.model.threads import all_side_by_side, side_by_side
 from linkflap.harness.model.topology import ClusterSpec, Topology
-from linkflap.harness.runtimes.kraft.broker import KafkaService
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir.files import write_whole
+from linkflap.harness.runtimes.kraft.broker import KafkaService, ServiceProgram
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.runtimes.kraft.configuration import paths_into
 from linkflap.harness.runtimes.kraft.installation import Installation
-from linkflap.harness.runtimes.kraft.recorder import ClusterRecorder
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
+from linkflap.harness.wire.recorder.settings import SETTINGS, Settings, read_report
 
 if TYPE_CHECKING:
     from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
+
+
+_MODULE: Final = "linkflap.harness.wire.recorder"
+_READY: Final = "records at"
+_LOG: Final = "recorder.log"
+READY_WITHIN: Final = 60.0
+END_WITHIN: Final = 10.0
+
+
+class ClusterRecorder(ServiceProgram):
+    """Not started when made. `bootstrap`: the addresses that its clients are given."""
+
+    def __init__(
+        self,
+        cluster: str,
+        number: int,
+        wire: WireRecording,
+        *,
+        folder: Path,
+        listens: Mapping[int, str],
+        bootstrap: str,
+        recorder: Recorder,
+    ) -> None:
+        """`listens`: port -> the listener behind it; `number`: the place of the cluster in its
+        topology."""
+        folder = folder.absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = Settings(
+            cluster=cluster,
+            number=number,
+            root=str(wire.root.absolute()),
+            topics=wire.topics,
+            reads=wire.reads,
+            groups=wire.groups,
+            listens=listens,
+        )
+        write_whole(folder / SETTINGS, msgspec.json.encode(settings))
+        command, environment = children.module(_MODULE, str(folder))
+        name = f"recorder of {cluster}"
+        spawn = partial(
+            children.spawn,
+            command,
+            name=name,
+            folder=folder,
+            output=folder / _LOG,
+            environment=environment,
+        )
+        super().__init__(name, folder=folder, log=_LOG, spawn=spawn)
+        self.cluster, self.bootstrap, self._recorder = cluster, bootstrap, recorder
+
+    def start(self) -> None:
+        """Returns when it listens. Raises SetupError."""
+        self.launch()
+        try:
+            until(self._ready, within=READY_WITHIN, what=f"the {self._name} to listen")
+        except DeadlineExceeded as error:
+            raise SetupError(f"{error}; see {self.log}") from error
+
+    def _ready(self) -> bool:
+        if not self.alive:
+            raise SetupError(f"the {self._name} ended while starting; see {self.log}")
+        return _READY in self.log.read_text(errors="replace")
+
+    def finish(self) -> None:
+        """Ends it, and writes down what it reports; does nothing where it has died, or was never
+        started."""
+        if self.alive:
+            self.stop(within=END_WITHIN)
+            if (report := read_report(self._folder)) is not None:
+                self._recorder.write(
+                    WireRecorded(cluster=self.cluster, **msgspec.structs.asdict(report))
+                )
+        self.close()
+
 
 _MEGABYTE: Final = 1 << 20
 BROKER_MEMORY: Final = 350 * _MEGABYTE

@@ -25,8 +25,7 @@ from linkflap.harness.rundir import Appender
 from linkflap.harness.rundir.files import write_whole
 from linkflap.harness.wire.access import Address, host_and_port
 from linkflap.harness.wire.messages import Malformed
-from linkflap.harness.wire.recorder.connection import WireConnection
-from linkflap.harness.wire.recorder.frames import Frames
+from linkflap.harness.wire.recorder.connection import Frames, WireConnection
 from linkflap.harness.wire.recorder.history import WireHistory
 from linkflap.harness.wire.recorder.settings import REPORT, Report, read_settings
 

@@ -22,7 +22,7 @@ from requests.exceptions import RequestException
 from testcontainers.core.docker_client import get_docker_host
 
 from linkflap.harness.machine import cache
-from linkflap.harness.machine.engine_address import reason
+from linkflap.harness.machine.docker_package import reason
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.runtimes.docker import engine
 
