@@ -5,15 +5,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
 
-from linkflap.harness.model.errors import DeadlineExceeded, InputError
+from confluent_kafka.admin import AdminClient
+
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Bite, Direction, World
 from linkflap.harness.model.scenario import FaultSpec, Option, Scenario
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import quiet
+
+T = TypeVar("T")
 
 
 class FaultBase:
@@ -23,6 +28,15 @@ class FaultBase:
     restores = True
     options: ClassVar[Mapping[str, OptionAbout]] = {}
     reason: ClassVar[staticmethod[[str, Topology], str | None]]
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        """Raises InputError for an unknown option or value."""
+        self._spec, self._world = spec, world
+        self._values = settings(spec, self.options)
+
+    def _admin(self, cluster: str) -> AdminClient:
+        """A new one each time: the answers of one end with it."""
+        return AdminClient(quiet(self._world.deployment.clusters[cluster].bootstrap))
 
     @classmethod
     def applies_to(cls, target: str, topology: Topology) -> str | None:
@@ -104,6 +118,21 @@ def watch(
             left=left if falling else None,
         )
     return Bite(bit=seen[0], observable=observable, measured=seen[1], expected=expected)
+
+
+def wait(
+    condition: Callable[[], T | None],
+    *,
+    within: float,
+    what: str,
+    every: float = 0.1,
+    state: Callable[[], object] | None = None,
+) -> T:
+    """Like `until`, but raises FaultError when the deadline passes."""
+    try:
+        return until(condition, within=within, every=every, what=what, state=state)
+    except DeadlineExceeded as error:
+        raise FaultError(str(error)) from error
 
 
 def milliseconds(seconds: float | None) -> float | None:

@@ -23,7 +23,6 @@ from linkflap.chaos.faults.base import (
     Measure,
     milliseconds,
     number,
-    settings,
     watch_answered,
 )
 from linkflap.harness.model.errors import (
@@ -180,10 +179,12 @@ class BrokerParts:
 class BrokerFault(FaultBase, ABC):
     """A fault of one broker. A fault with another effect overrides the measurement."""
 
+    observable = "round trip at the broker's own listener"
     expected = "no answer"
+    bites_within = BITES_WITHIN
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self._values = settings(spec, self.options)
+        super().__init__(spec, world)
         self._parts = BrokerParts(spec, world)
 
     reason = staticmethod(broker_reason)
@@ -201,7 +202,7 @@ class BrokerFault(FaultBase, ABC):
 
     def bite(self) -> Bite:
         return self._parts.bite(
-            "round trip at the broker's own listener", self.expected, self.measure
+            self.observable, self.expected, self.measure, within=self.bites_within
         )
 
     def heal(self) -> Sequence[str]:
@@ -355,6 +356,9 @@ class BrokerDiskFull(BrokerFault):
     }
     expected = "no byte free, and ended at every start"
 
+    observable = "room on the disk of its log directory"
+    bites_within = _ENDS_WITHIN
+
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
         self._spare = int(number(self._values, "spare") * _MEGABYTE)
@@ -369,14 +373,6 @@ class BrokerDiskFull(BrokerFault):
         finally:
             broker.start()
         self._disk.fill()
-
-    def bite(self) -> Bite:
-        return self._parts.bite(
-            "room on the disk of its log directory",
-            self.expected,
-            self.measure,
-            within=_ENDS_WITHIN,
-        )
 
     def measure(self) -> tuple[bool, object]:
         broker = self._parts.broker
@@ -443,6 +439,9 @@ class BrokerDiskSlow(BrokerFault):
         "rate": OptionAbout(default=256.0, low=_LEAST_RATE, about="KB that it writes in a second"),
     }
 
+    observable = "writes to the disk of its log directory"
+    bites_within = _BITES_WITHIN
+
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
         self._rate = int(number(self._values, "rate") * _KILOBYTE)
@@ -467,14 +466,6 @@ class BrokerDiskSlow(BrokerFault):
                 f"{broker.log}"
             )
         self._disk.slow(pid, rate=self._rate)
-
-    def bite(self) -> Bite:
-        return self._parts.bite(
-            "writes to the disk of its log directory",
-            self.expected,
-            self.measure,
-            within=_BITES_WITHIN,
-        )
 
     def measure(self) -> tuple[bool, object]:
         size = self._rate  # of a second
@@ -535,6 +526,9 @@ class BrokerMemoryLimit(ConfinedFault):
     }
     expected = "the limit met, or the broker killed for it"
 
+    observable = "memory of its control group"
+    bites_within = _MET_WITHIN
+
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
         self._spare = int(number(self._values, "spare") * _MEGABYTE)
@@ -562,11 +556,6 @@ class BrokerMemoryLimit(ConfinedFault):
             "killed": use.killed,
         }
         return use.limit is not None and (met > 0 or use.killed), seen
-
-    def bite(self) -> Bite:
-        return self._parts.bite(
-            "memory of its control group", self.expected, self.measure, within=_MET_WITHIN
-        )
 
     def let_go(self) -> Sequence[str]:
         self.confines.limit_memory(None)
@@ -607,11 +596,12 @@ class ClockSkew(BrokerFault):
         "clock": OptionAbout.one_of("behind", "ahead", about="whether it is behind or ahead"),
     }
 
+    observable = "times in its own log"
+
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
         seconds = number(self._values, "seconds")
         self._off = seconds if self._values["clock"] == "ahead" else -seconds
-        self._world = world
         self.expected = f"a clock {self._off:+g} s off"
 
     def take_down(self, broker: Broker) -> None:
@@ -627,9 +617,6 @@ class ClockSkew(BrokerFault):
             broker.start()
         finally:
             faketime.forget(broker.pid)
-
-    def bite(self) -> Bite:
-        return self._parts.bite("times in its own log", self.expected, self.measure)
 
     def measure(self) -> tuple[bool, object]:
         answers = self._parts.answers(within=5.0) is not None

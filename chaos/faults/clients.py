@@ -6,8 +6,12 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final, cast
 
-from linkflap.chaos.faults.base import FaultBase, settings, watch
-from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
+from linkflap.chaos.faults.base import (
+    FaultBase,
+    wait,
+    watch,
+)
+from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Bite, DiedProcess, Moment, Program, World
 from linkflap.harness.model.scenario import (
@@ -90,9 +94,9 @@ class ClientKill(FaultBase):
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        values = settings(spec, self.options)
-        self._world, self._spec = world, spec
-        self._workload, self._moment = str(values["workload"]), cast(Moment, values["moment"])
+        super().__init__(spec, world)
+        self._workload = str(self._values["workload"])
+        self._moment = cast(Moment, self._values["moment"])
         self._death: DiedProcess | None = None
 
     reason = staticmethod(_clients_there)
@@ -179,8 +183,8 @@ class ClientPause(FaultBase):
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self._workload = str(settings(spec, self.options)["workload"])
-        self._world, self._spec = world, spec
+        super().__init__(spec, world)
+        self._workload = str(self._values["workload"])
         self._process: Program | None = None
         self._before = 0
 
@@ -219,15 +223,12 @@ class ClientPause(FaultBase):
             # A process that has died since was started again, and counts from 0.
             return (done > 0 and done != self._before) or self._world.stopping
 
-        try:
-            until(
-                works,
-                within=patient(WORKS_WITHIN),
-                every=0.05,
-                what=f"{process.name} to work again",
-            )
-        except DeadlineExceeded as error:
-            raise FaultError(str(error)) from error
+        wait(
+            works,
+            within=patient(WORKS_WITHIN),
+            every=0.05,
+            what=f"{process.name} to work again",
+        )
         if process.frozen:
             raise FaultError(f"{process.name} is still suspended after fault {self._spec.id}")
         return [
@@ -249,8 +250,7 @@ class ProgramPause(FaultBase):
     """
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.options)
-        self._world, self._spec = world, spec
+        super().__init__(spec, world)
         self._programs: Sequence[Program] = ()
 
     reason = staticmethod(_clients_there)

@@ -13,7 +13,11 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from linkflap.chaos.faults import base
-from linkflap.chaos.faults.base import FaultBase, milliseconds, settings
+from linkflap.chaos.faults.base import (
+    FaultBase,
+    milliseconds,
+    settings,
+)
 from linkflap.chaos.faults.brokers import (
     ANSWERS_WITHIN,
     HEALS_WITHIN,
@@ -77,8 +81,7 @@ class ElectedLoss(FaultBase, ABC):
     office: ClassVar[str]
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self.values = settings(spec, self.options)
-        self._spec, self.world = spec, world
+        super().__init__(spec, world)
         self.cluster: Cluster = cluster_of(spec, world)
         self._parts: BrokerParts | None = None
 
@@ -96,7 +99,7 @@ class ElectedLoss(FaultBase, ABC):
             what=f"the {self.office} of {self.cluster.name} to be elected",
         )
         self._parts = BrokerParts(
-            replace(self._spec, target=f"{self.cluster.name}/{held}"), self.world
+            replace(self._spec, target=f"{self.cluster.name}/{held}"), self._world
         )
         self._parts.look()
         self._parts.broker.kill()
@@ -219,7 +222,7 @@ class CoordinatorLoss(ElectedLoss):
 
     def holder(self, address: str) -> int | None:
         """The leader of the log's first partition: clusters here have one."""
-        topic = _TOPICS[str(self.values["of"])]
+        topic = _TOPICS[str(self._values["of"])]
         try:
             found = (
                 AdminClient(quiet(address))
@@ -248,8 +251,7 @@ class RollingRestart(FaultBase):
     """
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.options)
-        self._world, self._target = world, spec.target
+        super().__init__(spec, world)
         self._parts = [
             BrokerParts(replace(spec, target=f"{spec.target}/{number}"), world)
             for number in cluster_of(spec, world).brokers
@@ -320,7 +322,7 @@ class RollingUpgrade(RollingRestart):
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
-        self._to = str(settings(spec, self.options)["to"])
+        self._to = str(self._values["to"])
         runs = world.deployment.clusters[spec.target].kafka
         if reason := _no_upgrade(runs, self._to):
             raise InputError(f"fault {spec.id!r} ({spec.fault}) on {spec.target}: {reason}")
@@ -344,7 +346,7 @@ class RollingUpgrade(RollingRestart):
         return _no_upgrade(scenario.topology.cluster(spec.target).kafka, to)
 
     def before_start(self, parts: BrokerParts) -> None:
-        self._world.deployment.replace_release(self._target, parts.broker.id, self._to)
+        self._world.deployment.replace_release(self._spec.target, parts.broker.id, self._to)
 
     def inject(self) -> None:
         super().inject()

@@ -20,19 +20,23 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from linkflap.chaos.faults.base import FaultBase, settings, watch
+from linkflap.chaos.faults.base import (
+    FaultBase,
+    wait,
+    watch,
+)
 from linkflap.chaos.faults.brokers import HEALS_WITHIN
 from linkflap.chaos.faults.clusters import cluster_of, cluster_reason
 from linkflap.harness.capture.replicas import epochs_in, log_end
 from linkflap.harness.log.layout import ABORT, COMMIT
-from linkflap.harness.model.errors import DeadlineExceeded, FaultError, LinkflapError
+from linkflap.harness.model.errors import FaultError, LinkflapError
 from linkflap.harness.model.events import LostRange
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.harness.model.protocols import Bite, Broker, Cluster, World
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
-from linkflap.harness.model.wait import now, until
+from linkflap.harness.model.wait import now
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import AnyOf
@@ -82,8 +86,8 @@ class LeadershipMove(FaultBase):
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self._of = str(settings(spec, self.options)["of"])
-        self._world, self._cluster = world, cluster_of(spec, world)
+        super().__init__(spec, world)
+        self._of, self._cluster = str(self._values["of"]), cluster_of(spec, world)
         self._before: dict[TopicPartition, PartitionMetadata] = {}
         self._wanted: dict[TopicPartition, tuple[int, ...]] = {}
 
@@ -174,10 +178,7 @@ class LeadershipMove(FaultBase):
             return not left
 
         what = f"the partitions of {self._cluster.name} to have their leaders again"
-        try:
-            until(healed, within=MOVES_BACK_WITHIN, what=what, every=0.2, state=lambda: left[:5])
-        except DeadlineExceeded as error:
-            raise FaultError(str(error)) from error
+        wait(healed, within=MOVES_BACK_WITHIN, what=what, every=0.2, state=lambda: left[:5])
         return [
             f"who was in sync is in the ISR of all {len(self._before)} partitions, and their first "
             "replicas lead"
@@ -317,8 +318,8 @@ class UncleanElection(FaultBase):
     """
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.options)
-        self._world, self._cluster = world, cluster_of(spec, world)
+        super().__init__(spec, world)
+        self._cluster = cluster_of(spec, world)
         self._before: dict[TopicPartition, PartitionMetadata] = {}
         self._in_sync: dict[str, str | None] = {}
         self._elected = -1
@@ -379,7 +380,7 @@ class UncleanElection(FaultBase):
         behind.kill()
         self._wait_for(lambda led: led.in_sync == {first}, f"to have broker {first} alone in sync")
         self._kept = {tp: log_end(behind.log_dir / f"{tp[0]}-{tp[1]}") for tp in self._before}
-        admin = self._admin()
+        admin = self._admin(self._cluster.name)
 
         def acknowledged() -> bool:
             ends = answered_bounds(admin, self._before, "high", within=5.0)
@@ -503,7 +504,7 @@ class UncleanElection(FaultBase):
     def _led(self) -> dict[TopicPartition, PartitionMetadata]:
         """The partitions of the cluster's home topics, from its metadata. Raises FaultError."""
         try:
-            topics = self._admin().list_topics(timeout=10).topics
+            topics = self._admin(self._cluster.name).list_topics(timeout=10).topics
         except KafkaException as error:
             raise FaultError(
                 f"cluster {self._cluster.name} does not say who leads: {error}"
@@ -533,10 +534,7 @@ class UncleanElection(FaultBase):
         self._until(there, f"the partitions of {self._cluster.name} {what}")
 
     def _until(self, condition: Reached, what: str, *, within: float = STEP_WITHIN) -> None:
-        try:
-            until(condition, within=within, every=0.1, what=what)
-        except DeadlineExceeded as error:
-            raise FaultError(str(error)) from error
+        wait(condition, within=within, every=0.1, what=what)
 
     def _reordered(self, orders: Mapping[TopicPartition, Sequence[int]]) -> None:
         addresses = [
@@ -550,9 +548,6 @@ class UncleanElection(FaultBase):
             raise FaultError(
                 f"cluster {self._cluster.name} did not change replicas: {error}"
             ) from error
-
-    def _admin(self) -> AdminClient:
-        return AdminClient(quiet(self._cluster.bootstrap))
 
 
 def read_lost(

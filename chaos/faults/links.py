@@ -26,7 +26,6 @@ from linkflap.chaos.faults.base import (
     direction,
     milliseconds,
     number,
-    settings,
     watch_answered,
 )
 from linkflap.harness.model.errors import (
@@ -192,7 +191,7 @@ class LinkFault(FaultBase, ABC):
     """A fault of one link. `_values` are its options."""
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self._values = settings(spec, self.options)
+        super().__init__(spec, world)
         self._path = LinkPath(spec, world)
 
     reason = staticmethod(link_reason)
@@ -507,7 +506,6 @@ class LinkBandwidth(LinkFault):
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
-        self._world = world
         self._rate = number(self._values, "rate")
         self._size = max(LEAST_BYTES, int(self._rate * 1000 * MEASURED_SECONDS))
         self._before: float | None = None
@@ -572,7 +570,7 @@ class CertificateShown(FaultBase):
     """A part of the error of a client that refuses the certificate (OpenSSL's text)."""
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.options)
+        super().__init__(spec, world)
         self._path = LinkPath(spec, world)
         self._cluster = world.deployment.clusters[self._path.link.source]
 

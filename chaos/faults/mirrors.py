@@ -10,7 +10,11 @@ from typing import ClassVar, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from linkflap.chaos.faults.base import FaultBase, settings, watch
+from linkflap.chaos.faults.base import (
+    FaultBase,
+    wait,
+    watch,
+)
 from linkflap.chaos.faults.clusters import ElectedLoss
 from linkflap.harness.model.errors import (
     DeadlineExceeded,
@@ -110,8 +114,7 @@ class _Failover(FaultBase):
     restores = False
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self._values = settings(spec, self.options)
-        self._world, self._spec = world, spec
+        super().__init__(spec, world)
         self._mirror = target_of(spec, world, "fails over")
         link = self._mirror.link
         self._source, self._destination = (
@@ -365,8 +368,7 @@ class MirrorKill(FaultBase):
     """
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.options)
-        self._world, self._target = world, spec.target
+        super().__init__(spec, world)
         self._mirror = target_of(spec, world, "targets")
         self._alive_before = False
 
@@ -396,12 +398,14 @@ class MirrorKill(FaultBase):
             try:
                 self._mirror.restart()
             except EnvironmentFailure as error:
-                raise FaultError(f"mirror {self._target} did not come back: {error}") from error
+                raise FaultError(
+                    f"mirror {self._spec.target} did not come back: {error}"
+                ) from error
         if not self._mirror.alive:
             raise FaultError(
-                f"mirror {self._target} ended again after its restart: see its worker's log"
+                f"mirror {self._spec.target} ended again after its restart: see its worker's log"
             )
-        return [f"mirror {self._target} alive, records go through"]
+        return [f"mirror {self._spec.target} alive, records go through"]
 
 
 def _word(alive: bool) -> str:
@@ -425,8 +429,7 @@ class MirrorReverse(FaultBase):
     """
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.options)
-        self._world, self._spec = world, spec
+        super().__init__(spec, world)
         link = target_of(spec, world, "reverses").link
         self._cluster = world.deployment.clusters[link.source]
         self._there = AdminClient(quiet(world.deployment.clusters[link.destination].bootstrap))
@@ -542,8 +545,8 @@ class MirrorSourceMoved(FaultBase):
     """
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.options)
-        self._spec, self._world, self._mirror = spec, world, mirror_of(spec, world)
+        super().__init__(spec, world)
+        self._mirror = mirror_of(spec, world)
         on = Target.parse(spec.target)
         self._link = world.deployment.links[spec.target]
         self._source, self._destination = (
@@ -619,10 +622,7 @@ class MirrorSourceMoved(FaultBase):
             return not left
 
         what = f"what {self._source.name} has to be on {self._destination.name}"
-        try:
-            until(arrived, within=CROSSES_WITHIN, every=0.1, what=what, state=lambda: left[:5])
-        except DeadlineExceeded as error:
-            raise FaultError(str(error)) from error
+        wait(arrived, within=CROSSES_WITHIN, every=0.1, what=what, state=lambda: left[:5])
         return [
             f"the mirror's source is {', '.join(named)} again",
             f"{len(wanted)} partitions caught up",
@@ -651,9 +651,9 @@ class MirrorVerbs(FaultBase):
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        values = settings(spec, self.options)
-        self._spec, self._mirror = spec, mirror_of(spec, world)
-        self._steps, self._seed = int(values["steps"]), f"{spec.id} {values['seed']}"
+        super().__init__(spec, world)
+        self._mirror = mirror_of(spec, world)
+        self._steps, self._seed = int(self._values["steps"]), f"{spec.id} {self._values['seed']}"
         self._played: PlayedVerbs | None = None
 
     reason = staticmethod(link_reason)
@@ -707,5 +707,5 @@ class MirrorCoordinatorLoss(ElectedLoss):
 
     def holder(self, address: str) -> int | None:
         """From the metadata of any broker of the cluster."""
-        leader = mirror_to(self.cluster.name, self.world).coordinator()
+        leader = mirror_to(self.cluster.name, self._world).coordinator()
         return leader if leader in self.cluster.brokers else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -18,7 +18,12 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from linkflap.chaos.faults.base import FaultBase, number, settings, watch
+from linkflap.chaos.faults.base import (
+    FaultBase,
+    number,
+    wait,
+    watch,
+)
 from linkflap.chaos.faults.clusters import cluster_of, cluster_reason
 from linkflap.harness.model import events
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError
@@ -132,8 +137,9 @@ class TopicRecreated(FaultBase):
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self._cut = settings(spec, self.options)["links"] == "cut"
-        self._world, self._home, self._owner = world, cluster_of(spec, world).name, spec.id
+        super().__init__(spec, world)
+        self._cut = self._values["links"] == "cut"
+        self._home, self._owner = cluster_of(spec, world).name, spec.id
         self._topic = topic_name(
             self._home, f"{RECREATED}.{re.sub('[^A-Za-z0-9_-]', '-', spec.id)}"
         )
@@ -204,7 +210,7 @@ class TopicRecreated(FaultBase):
 
         wait(
             over,
-            within=SETTLES_WITHIN,
+            within=patient(SETTLES_WITHIN),
             what=f"the copy of {self._topic} on {mirror.link.destination}",
             state=lambda: last.words,
         )
@@ -215,7 +221,11 @@ class TopicRecreated(FaultBase):
     def _wait_for_copy(self, cluster: str) -> None:
         """Until the destination has all of the old topic. Raises FaultError."""
         what = f"{cluster} to have {OLD} records of {self._topic}"
-        wait(lambda: _whole(self._read(cluster), "old", OLD), within=COPIED_WITHIN, what=what)
+        wait(
+            lambda: _whole(self._read(cluster), "old", OLD),
+            within=patient(COPIED_WITHIN),
+            what=what,
+        )
 
     def _make(self) -> str:
         """Makes it; its id. A deletion may not have reached every broker."""
@@ -228,7 +238,7 @@ class TopicRecreated(FaultBase):
             made = self._id() or ""
             return bool(made)
 
-        wait(there, within=ANSWERS_WITHIN, what=f"{self._topic} to be there")
+        wait(there, within=patient(ANSWERS_WITHIN), what=f"{self._topic} to be there")
         return made
 
     def _delete(self) -> None:
@@ -241,7 +251,11 @@ class TopicRecreated(FaultBase):
             raise FaultError(
                 f"cluster {self._home} did not delete {self._topic}: {error}"
             ) from error
-        wait(lambda: self._id() == "", within=ANSWERS_WITHIN, what=f"{self._topic} to be gone")
+        wait(
+            lambda: self._id() == "",
+            within=patient(ANSWERS_WITHIN),
+            what=f"{self._topic} to be gone",
+        )
 
     def _id(self) -> str | None:
         """The topic's id at home; empty if the cluster reports that there is none, None if it did
@@ -277,7 +291,7 @@ class TopicRecreated(FaultBase):
             )
         wait(
             lambda: producer.flush(0.1) == 0,
-            within=ANSWERS_WITHIN,
+            within=patient(ANSWERS_WITHIN),
             what=f"{count} records to be written to {self._topic}",
         )
         if refused:
@@ -334,23 +348,6 @@ class TopicRecreated(FaultBase):
             consumer.close()
         return found
 
-    def _admin(self, cluster: str) -> AdminClient:
-        return AdminClient(quiet(self._world.deployment.clusters[cluster].bootstrap))
-
-
-def wait(
-    condition: Callable[[], bool],
-    *,
-    within: float,
-    what: str,
-    state: Callable[[], object] | None = None,
-) -> None:
-    """As `until`, with more time on a busy machine. Raises FaultError."""
-    try:
-        until(condition, within=patient(within), every=0.1, what=what, state=state)
-    except DeadlineExceeded as error:
-        raise FaultError(str(error)) from error
-
 
 HEALS_WITHIN: Final = 60.0
 
@@ -370,9 +367,10 @@ class PartitionsAdded(FaultBase):
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self._add = int(number(settings(spec, self.options), "add"))
+        super().__init__(spec, world)
+        self._add = int(number(self._values, "add"))
         cluster_of(spec, world)  # raises InputError
-        self._world, self._home = world, spec.target
+        self._home = spec.target
         self._before: dict[str, int] = {}
 
     reason = staticmethod(cluster_reason)
@@ -427,15 +425,12 @@ class PartitionsAdded(FaultBase):
 
     def _wait_for(self, cluster: str) -> None:
         what = f"{cluster} to have the new partitions"
-        try:
-            until(
-                lambda: not self._missing(cluster),
-                within=HEALS_WITHIN,
-                what=what,
-                state=lambda: self._missing(cluster),
-            )
-        except DeadlineExceeded as error:
-            raise FaultError(str(error)) from error
+        wait(
+            lambda: not self._missing(cluster),
+            within=HEALS_WITHIN,
+            what=what,
+            state=lambda: self._missing(cluster),
+        )
 
     def _missing(self, cluster: str) -> Sequence[str]:
         """The new partitions that a cluster's metadata does not list, or that have no leader
@@ -452,9 +447,6 @@ class PartitionsAdded(FaultBase):
             or partition not in known[name].partitions
             or known[name].partitions[partition].leader < 0
         ]
-
-    def _admin(self, cluster: str) -> AdminClient:
-        return AdminClient(quiet(self._world.deployment.clusters[cluster].bootstrap))
 
 
 BEGINS_WITHIN: Final = 30.0
@@ -479,9 +471,9 @@ class RecordsDeletion(FaultBase):
     """
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.options)
+        super().__init__(spec, world)
         cluster_of(spec, world)  # raises InputError
-        self._world, self._home = world, spec.target
+        self._home = spec.target
         self._before: Offsets = {}
         self._wanted: Offsets = {}
 
@@ -564,10 +556,4 @@ class RecordsDeletion(FaultBase):
             return not behind
 
         what = f"{cluster} to come past the records that were deleted"
-        try:
-            until(past, within=FOLLOWS_WITHIN, every=0.1, what=what, state=lambda: behind[:5])
-        except DeadlineExceeded as error:
-            raise FaultError(str(error)) from error
-
-    def _admin(self, cluster: str) -> AdminClient:
-        return AdminClient(quiet(self._world.deployment.clusters[cluster].bootstrap))
+        wait(past, within=FOLLOWS_WITHIN, every=0.1, what=what, state=lambda: behind[:5])
