@@ -1,12 +1,13 @@
-"""The cost of a recorder before a broker, for one producer, against the same producer without it.
+"""The cost of a recorder before a broker, for one client, against the same client without it.
 
     python benchmarks/wire.py [rounds] [seconds]
 
-Three loads, each as fast as it goes: records of 1 KB in large batches (MB/s), single records in
-small requests (requests/s), and one record at a time (median milliseconds until it is
-acknowledged). Baseline *direct*: the same client at the broker's own listener; rounds are
-interleaved, and medians compared. The recorder's CPU time is that of its process. Exits 1 if it
-needs more than one core for 50 MB/s, or for 5,000 requests a second.
+Four loads, each as fast as it goes: records of 1 KB in large batches, written (MB/s) and read
+(MB/s read), single records in small requests (requests/s), and one record at a time (median
+milliseconds until it is acknowledged). Baseline *direct*: the same client at the broker's own
+listener; rounds are interleaved, and medians compared. The recorder's CPU time is that of its
+process. Exits 1 if it needs more than one core for 50 MB/s either way, or for 5,000 requests a
+second.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import psutil
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from linkflap.harness.model.protocols import WireRecording
 from linkflap.harness.rundir.files import EventLog
@@ -44,6 +45,19 @@ def requests(bootstrap: str, seconds: float) -> tuple[float, float]:
     config = {"linger.ms": 0, "batch.num.messages": 1, "queue.buffering.max.messages": 500}
     sent, took = _flood(bootstrap, seconds, SMALL, config)
     return sent / took, sent
+
+
+def reading(bootstrap: str, seconds: float) -> tuple[float, float]:
+    """From the beginning, which `throughput` has written."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "x"})
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    consumer.consume(1, 30)
+    size, began = 0, time.monotonic()
+    while time.monotonic() < began + seconds:
+        size += sum(len(each.value() or b"") for each in consumer.consume(5000, 1))
+    took = time.monotonic() - began
+    consumer.close()
+    return size / 1e6 / took, size / 1e6
 
 
 def latency(bootstrap: str, seconds: float) -> tuple[float, float]:
@@ -80,8 +94,13 @@ def _producer(bootstrap: str, config: Mapping[str, object]) -> Producer:
     return Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, **config})
 
 
-LOADS: Mapping[str, Load] = {"MB/s": throughput, "requests/s": requests, "ms": latency}
-AT_MOST = {"MB/s": 50.0, "requests/s": 5000.0}
+LOADS: Mapping[str, Load] = {
+    "MB/s": throughput,
+    "MB/s read": reading,
+    "requests/s": requests,
+    "ms": latency,
+}
+AT_MOST = {"MB/s": 50.0, "MB/s read": 50.0, "requests/s": 5000.0}
 
 
 def main(rounds: int, seconds: float) -> int:
@@ -90,7 +109,7 @@ def main(rounds: int, seconds: float) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         events = EventLog(root / "events.jsonl")
-        wire = WireRecording(root=root, topics=frozenset({TOPIC}))
+        wire = WireRecording(root=root, topics=frozenset({TOPIC}), reads=frozenset({TOPIC}))
         with deploy(parse("A->B"), folder=root / "logs", recorder=events, wire=wire) as deployment:
             deployment.clusters["A"].create_topic(TOPIC, partitions=1)
             recorder = deployment.recorders["A"]

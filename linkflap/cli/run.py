@@ -118,6 +118,15 @@ def _promised(chosen: Scenario) -> str:
     ),
 )
 @click.option(
+    "--record",
+    "recorded",
+    type=click.Choice(("wire", "none")),
+    help=(
+        "Whether programs of yours are recorded on the wire; by default as the scenario says "
+        "(linkflap docs own-application)."
+    ),
+)
+@click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),
     help="Seed of the schedule and the payloads; by default a new one.",
@@ -156,6 +165,7 @@ def run(
     options: Sequence[str],
     clients: str | None,
     stall_source: bool,
+    recorded: str | None,
     seed: int | None,
     duration: str | None,
     out: Path | None,
@@ -200,6 +210,8 @@ def run(
         chosen = scenario(scenario_name, request)
     if click.get_current_context().get_parameter_source("runtime") is ParameterSource.COMMANDLINE:
         chosen = replace(chosen, runtime=runtime)
+    if recorded is not None:
+        chosen = _recorded(chosen, recorded)
     runtime = runtime or chosen.runtime or runtimes.DEFAULT
     _check_kafka(scenario_name, chosen, runtime)
     if saved is not None:
@@ -224,7 +236,8 @@ def run(
         chosen,
         runtime,
         folder,
-        _command_to_repeat(scenario_name, request, chosen, runtime, topology),
+        _command_to_repeat(scenario_name, request, chosen, runtime, topology)
+        + (f" --record {recorded}" if recorded else ""),
         warm=not no_verify,
         keep=keep,
     )
@@ -232,6 +245,24 @@ def run(
         return _leave_unjudged(chosen, folder, as_json=as_json)
     file = scenario_name if scenario_file.is_file(scenario_name) else ""
     return judge([folder], NOTES.through, as_json=as_json, junit=junit, file=file)
+
+
+def _recorded(chosen: Scenario, how: str) -> Scenario:
+    """The scenario with its programs recorded on the wire, or not. Raises InputError where it has
+    none that names topics."""
+    programs = [w for w in chosen.workloads if w.command and (w.reads or w.writes)]
+    if not programs:
+        raise InputError(
+            f"--record is of programs, and {chosen.name} has no workload with a command that names "
+            "topics; leave it out"
+        )
+    return replace(
+        chosen,
+        workloads=tuple(
+            replace(w, record="wire" if how == "wire" else "") if w in programs else w
+            for w in chosen.workloads
+        ),
+    )
 
 
 def _check_kafka(name: str, chosen: Scenario, runtime: str) -> None:

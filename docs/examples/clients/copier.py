@@ -35,7 +35,7 @@ while not stopping:
     if not batch:
         continue
     orders.commit(asynchronous=False)
-    time.sleep(1.0)  # it works on them
+    time.sleep(5.0)  # it works on them
     for order in batch:
         payments.produce(
             os.environ["LINKFLAP_WRITES"],

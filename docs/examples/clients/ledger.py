@@ -3,7 +3,7 @@
 import os
 import signal
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException
 
 stopping = False
 
@@ -30,6 +30,9 @@ while not stopping:
     payments = [each for each in consumer.consume(500, timeout=0.2) if each.error() is None]
     if payments:
         total += len(payments)
-        consumer.commit(asynchronous=False)
+        try:
+            consumer.commit(asynchronous=False)
+        except KafkaException as error:
+            print(error, flush=True)  # it commits with the next ones
 print(f"{total} payments", flush=True)
 consumer.close()

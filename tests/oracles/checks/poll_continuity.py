@@ -137,8 +137,11 @@ def spans(rows: Sequence[Any], truncations: Sequence[tuple[int, int]], left_at: 
                 here.rows.append((row, True))
             moved, here = row.returned, Span(row.position) if row.kind == "assign" else None
         served = row.time <= moved
-        if row.kind == "poll" and row.offsets and not served and (here is None or here.start < 0):
-            here = Span(row.offsets[0])
+        if row.kind == "poll" and not served and (here is None or here.start < 0):
+            if row.offsets:
+                here = Span(row.offsets[0])
+            elif here is not None:
+                here = Span(row.position)
         if here is not None and row.kind in ("poll", "drained"):
             here.rows.append((row, row.kind == "drained" or not served))
         if here is not None and not any(here is one for one in found):

@@ -478,6 +478,7 @@ def test_a_poll_with_a_rebalance_proves_nothing() -> None:
         ([assigned(0), poll((0, 1), position=3)], 1),
         ([assigned(0), poll((0, 1)), later(kind="revoke", position=3)], 1),
         ([assigned(0), later(kind="drained", position=3)], 0),
+        ([assigned(-1, at=90), poll(position=0, at=95 * SECOND), later((1, 2), (2, 3))], 0),
     ],
     ids=[
         "its first poll begins later",
@@ -485,6 +486,7 @@ def test_a_poll_with_a_rebalance_proves_nothing() -> None:
         "the position of a poll",
         "a revocation",
         "no poll at all",
+        "an empty poll says where an assignment of unknown position led to",
     ],
 )
 def test_a_consumer_got_every_record_that_its_own_positions_passed(
