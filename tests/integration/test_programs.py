@@ -307,9 +307,13 @@ def confluent_kafka(folder: Path) -> tuple[str, ...]:
     return "python3", "confluent_python.py"
 
 
-def franz_go(folder: Path) -> tuple[str, ...]:
-    made("go", "build", "-o", str(folder / "payments"), ".", at=EXAMPLES / "clients" / "franz-go")
+def franz_go(folder: Path, name: str = "franz-go") -> tuple[str, ...]:
+    made("go", "build", "-o", str(folder / "payments"), ".", at=EXAMPLES / "clients" / name)
     return (str(folder / "payments"),)
+
+
+def sarama(folder: Path) -> tuple[str, ...]:
+    return franz_go(folder, "sarama")
 
 
 def kafkajs(folder: Path) -> tuple[str, ...]:
@@ -332,6 +336,7 @@ def made(*command: str, at: Path) -> None:
         (confluent_kafka, "shadow"),
         pytest.param(confluent_kafka, "mm2", marks=pytest.mark.nightly),
         pytest.param(franz_go, "shadow", marks=pytest.mark.nightly),
+        pytest.param(sarama, "shadow", marks=pytest.mark.nightly),
         pytest.param(kafkajs, "shadow", marks=pytest.mark.nightly),
     ],
 )
@@ -345,6 +350,8 @@ def test_a_program_is_judged_by_what_crossed_the_wire(
     scenario = scenario_file.read(EXAMPLES / "clients" / "failover.toml", seed=SEED)
     program, ledger = scenario.workloads
     program = replace(program, command=client(programs), folder=str(programs))
+    if client in (franz_go, sarama):
+        ledger = replace(ledger, command=program.command, folder=program.folder)
     scenario = replace(scenario, mirror=MirrorSpec(kind=mirror), workloads=(program, ledger))
     with shown_on() as progress:
         record(scenario, runtime="process", folder=folder, command="", progress=progress)

@@ -293,6 +293,34 @@ def test_a_group_is_known_by_its_assignment(wire: Wire) -> None:
     assert "the groups other and shop" in next(iter(wire.report.unread))
 
 
+def test_a_group_of_the_consumer_protocol_is_known_by_its_heartbeats(wire: Wire) -> None:
+    """The assignment comes before the name of its topic."""
+    client = Client(wire, 17)
+    wire.history.names.clear()
+    m, r = (part("consumer_group_heartbeat", 0) for part in (messages.request, messages.response))
+    body = m.ConsumerGroupHeartbeatRequest(
+        group_id="shop",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout=timedelta(seconds=5),
+        topic_partitions=None,
+    )
+    asked = wire.ask(client.connection, "consumer_group_heartbeat", 0, body)
+    mine = r.TopicPartitions(topic_id=ID, partitions=(0,))
+    answer = r.ConsumerGroupHeartbeatResponse(
+        throttle_time=timedelta(0),
+        error_code=Error.none,
+        member_epoch=1,
+        heartbeat_interval=timedelta(seconds=5),
+        assignment=r.Assignment(topic_partitions=(mine,)),
+    )
+    wire.answer(client.connection, "consumer_group_heartbeat", 0, asked, answer)
+    wire.history.names[ID] = TOPIC
+    client.get(0, at(0, batch(b"1")))
+    assert {row.group for row in rows(wire)} == {"shop"}
+    assert not wire.report.unread
+
+
 @pytest.mark.parametrize("version", range(3, 11))
 def test_commits_are_written_down_when_they_are_acknowledged(wire: Wire, version: int) -> None:
     client = Client(wire)

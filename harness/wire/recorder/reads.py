@@ -122,10 +122,12 @@ class WireReads:
 
     def __init__(self, settings: Settings, rows: Appender[Poll], report: Report) -> None:
         self._cluster, self._rows, self.report = settings.cluster, rows, report
-        self.topics, self._groups = settings.reads, settings.groups
+        self.topics, self.groups = settings.reads, settings.groups
         self.numbers = count(1)
         self._sessions: OrderedDict[int, Session] = OrderedDict()
         self._held: dict[tuple[str, TopicPartition], set[str]] = defaultdict(set)
+        self.unnamed: list[Callable[[], None]] = []
+        """Holds of topics whose names are not known yet."""
         self._pending: dict[tuple[int, int], dict[tuple[str, TopicPartition], int]] = {}
 
     def row(
@@ -177,7 +179,7 @@ class WireReads:
                 continue
             groups = self._held[client, tp]
             groups.add(group)
-            if len(groups) > 1 and groups & self._groups:
+            if len(groups) > 1 and groups & self.groups:
                 names = " and ".join(sorted(groups))
                 self.report.unreadable(
                     f"for which of the groups {names} a client fetches, as all have the client id "
@@ -186,15 +188,21 @@ class WireReads:
 
     def group_of(self, client: str, tp: TopicPartition) -> str:
         """The group, of those that are recorded, for which a client fetches a partition."""
+        waiting, self.unnamed = self.unnamed, []
+        for hold in waiting:
+            try:
+                hold()
+            except Malformed:
+                self.unnamed.append(hold)
         groups = self._held.get((client, tp), set())
         (group,) = groups if len(groups) == 1 else ("",)
-        return group if group in self._groups else ""
+        return group if group in self.groups else ""
 
     def committing(self, body: Message, name: Names) -> Offsets:
         """The offsets that a request is to commit, of recorded groups and topics."""
         return {
             (body.group_id, tp): each.committed_offset
-            for topic in (body.topics if body.group_id in self._groups else ())
+            for topic in (body.topics if body.group_id in self.groups else ())
             for each in topic.partitions
             if (tp := (name(topic), each.partition_index))[0] in self.topics
             and each.committed_offset >= 0
@@ -254,13 +262,25 @@ class WireReader:
         self._reads.end(producer, self._commits, asked, commit=commit)
 
     def _synced(self, group: str, answer: Message) -> None:
-        if answer.error_code is Error.none and answer.assignment:
-            self._reads.hold(self._client, group, assigned(answer.assignment))
+        if answer.error_code is not Error.none or not answer.assignment:
+            return
+        try:
+            partitions = list(assigned(answer.assignment))
+        except Malformed:
+            if group in self._reads.groups:
+                raise
+            return  # its members are no consumers (Kafka Connect's workers, for instance)
+        self._reads.hold(self._client, group, partitions)
 
     def _assigned(self, group: str, answer: Message) -> None:
-        for topic in answer.assignment.topic_partitions if answer.assignment else ():
+        """With KIP-848 a member gets ids of topics, perhaps before it asks for their names."""
+
+        def named(topic: Message) -> None:
             name = self._name(topic)
             self._reads.hold(self._client, group, [(name, p) for p in topic.partitions])
+
+        for topic in answer.assignment.topic_partitions if answer.assignment else ():
+            self._reads.unnamed.append(partial(named, topic))
 
     def _committed(
         self, api: str, body: Message, offsets: Offsets, asked: int, answer: Message

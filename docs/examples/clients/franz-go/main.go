@@ -1,5 +1,5 @@
-// Writes payments in transactions with franz-go, and knows nothing of linkflap but the address and
-// the topic.
+// Writes payments in transactions with franz-go, or reads them in a group where it is given a topic
+// to read. It knows nothing of linkflap but the address and the topic.
 package main
 
 import (
@@ -18,6 +18,10 @@ import (
 func main() {
 	stop, done := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer done()
+	if topic := os.Getenv("LINKFLAP_READS"); topic != "" {
+		read(stop, topic)
+		return
+	}
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(strings.Split(os.Getenv("LINKFLAP_BOOTSTRAP"), ",")...),
 		kgo.DefaultProduceTopic(os.Getenv("LINKFLAP_WRITES")),
@@ -33,6 +37,32 @@ func main() {
 			log.Fatal(err) // linkflap starts it again
 		}
 	}
+}
+
+// read adds payments up, and commits what it has added.
+func read(stop context.Context, topic string) {
+	client, err := kgo.NewClient(
+		kgo.SeedBrokers(strings.Split(os.Getenv("LINKFLAP_BOOTSTRAP"), ",")...),
+		kgo.ConsumeTopics(topic),
+		kgo.ConsumerGroup("ledger"),
+		kgo.SessionTimeout(6*time.Second),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.DisableAutoCommit(),
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	total := 0
+	for stop.Err() == nil {
+		payments := client.PollFetches(stop)
+		total += payments.NumRecords()
+		if err := client.CommitUncommittedOffsets(stop); err != nil {
+			log.Print(err) // it commits with the next ones
+		}
+	}
+	log.Printf("%d payments", total)
 }
 
 // pay writes one transaction of twenty payments; every fifth is aborted.
