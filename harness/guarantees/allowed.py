@@ -115,7 +115,8 @@ _WINDOW: Final = (
 )
 _BOUND: Final = (
     "exactly those: the bite lists each record and marker; a reader misses at most what was "
-    "written between the end of the elected replica's log and its own position"
+    "written between the end of the elected replica's log and its own position, and what it had "
+    "passed as aborted, if the ABORT is on the list"
 )
 _CITATION: Final = (
     "Kafka, unclean.leader.election.enable: replicas that are not in sync become leaders, even "

@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Any
 
@@ -489,10 +489,16 @@ def _shared_ids(states: Sequence[PartialFinding]) -> Iterator[Combined]:
 
 
 def _with(markers: Sequence[_Marker], lost: Sequence[_Lost]) -> Sequence[_Marker]:
-    """The markers with those that a loss took away, before what was written from its start on."""
+    """The markers with those that a loss took away, before what was written from its start on. One
+    that is like the one before it may be that, written once more."""
     rows = [
-        (at, 0, _Marker(epoch=epoch, commit=control == 1, offset=at, again=False))
-        for _, epoch, control, at, _ in lost
+        (
+            row[3],
+            0,
+            _Marker(epoch=row[1], commit=row[2] == 1, offset=row[3], again=row == before),
+        )
+        for before, row in pairwise((None, *lost))
+        if row is not None
     ]
     rows += [(marker.offset, 1, marker) for marker in markers]
     return [marker for _, _, marker in sorted(rows, key=lambda row: row[:2])]

@@ -406,9 +406,9 @@ def _judge(cluster: str, log: Log | None, chain: Chain, taken: Taken) -> Iterato
         )
     for i in np.flatnonzero(skipped).tolist():
         kind = "internal-skip" if inside[i] else "poll-skip"
-        found = _found(cluster, chain, i, kind, int(there[first[i]]), int(skipped[i]))
-        last = int(there[first[i] + skipped[i] - 1])
-        lost = taken.skipped(found.offset, last, chain.polls[int(chain.poll[i + 1])])
+        gone = there[first[i] : first[i] + skipped[i]]
+        found = _found(cluster, chain, i, kind, int(gone[0]), len(gone))
+        lost = taken.skipped(gone, chain.polls[int(chain.poll[i + 1])])
         yield replace(found, evidence={**found.evidence, **taken.evidence(lost)})
 
 

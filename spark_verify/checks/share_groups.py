@@ -241,7 +241,8 @@ def _holders(view: PartitionView, cluster: str, rows: Sequence[Read], got: Deliv
     pairs = (combinations(deliveries.tolist(), 2) for deliveries in suspects.values())
     for first, later in chain.from_iterable(pairs):
         one, other = got.reads[int(got.read[first])], got.reads[int(got.read[later])]
-        if one is other or not _calm(view, cluster, min(one.time, other.time), other.returned):
+        one_poll = got.read[first] == got.read[later]
+        if one_poll or not _calm(view, cluster, min(one.time, other.time), other.returned):
             continue
         mine = _since(theirs[int(got.offset[first])], one)
         lasts = min(expires[first], expires[later]) > other.returned

@@ -65,10 +65,11 @@ def native_outcomes(
     state = np.where(there, log.record_state[at] if len(records) else -1, -1)
     waiting = state == OPEN
     unproven = (waiting & (generation.lost is not None)) | (~there & bool(incomplete(view, log)))
-    shown = among(what.uid[rows], committed_uids(view, generation))
     offset = np.where(there, records.offset[at] if len(records) else -1, what.acked[rows])
-    became = np.select([state == ABORTED, waiting, ~there], [1, 2, 3], 0)
     taken, invoked = Taken(view, cluster), what.sends.column("invoked")[what.send[rows]]
+    unaborted = there & ~waiting & (taken.unended(offset, what.uid[rows], commit=False) >= 0)
+    shown = among(what.uid[rows], committed_uids(view, generation)) & ~unaborted
+    became = np.select([(state == ABORTED) | unaborted, waiting, ~there], [1, 2, 3], 0)
     by = np.where(
         there,
         taken.unended(offset, what.uid[rows]),

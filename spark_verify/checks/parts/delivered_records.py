@@ -98,7 +98,10 @@ def found(
     wrong = np.flatnonzero(bad)
     by = np.full(len(wrong), -1, np.int64)
     if taken:
-        by = taken.read(got.offset[wrong], got.uid[wrong], got.asked[wrong])
+        records = got.offset[wrong], got.uid[wrong]
+        by = np.maximum(
+            taken.read(*records, got.asked[wrong]), taken.shown(*records, got.returned[wrong])
+        )
     chosen = first_unexplained(got.offset[wrong], by)
     order, by = wrong[chosen], by[chosen]
     together = list(runs(got.offset[order], got.uid[order], joined(by)))

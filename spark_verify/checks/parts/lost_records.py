@@ -5,7 +5,7 @@ An unclean election takes away what the deposed leader's log had beyond the elec
 
 - records of the list, sent before the election, are absent;
 - a transaction whose marker is on the list has earlier records without a marker, or with a later
-  one;
+  one: aborted records, which readers passed, may so become visible;
 - readers that had passed the elected replica's end before the election do not get what the new
   leader writes below their position.
 
@@ -202,15 +202,15 @@ MOST_RAISED: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Unended:
-    """Records that were kept and whose marker was taken away. Those of foreign programs have no
-    payload id: their offsets tell them apart, where the cluster has the same (`foreign`)."""
+    """Records that were kept and whose marker was taken away; `offset` where the cluster has the
+    same ones. Those of foreign programs have no payload id: their offsets tell them apart."""
 
     uid: Ints
-    foreign: Ints
+    offset: Ints
 
     def has(self, offsets: Ints, uids: Ints) -> Bools:
         """Per record, whether it is one of them."""
-        return np.asarray(np.where(uids >= 0, among(uids, self.uid), among(offsets, self.foreign)))
+        return np.asarray(np.where(uids >= 0, among(uids, self.uid), among(offsets, self.offset)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +241,10 @@ class _Taken:
         for offset, producer, _, commit in sorted(self.loss.markers, reverse=True):
             aborted[(self.producer == producer) & (self.offset < offset)] = not commit
         return ~aborted
+
+    def aborted_at(self, offsets: Ints) -> Bools:
+        """Per offset, whether its record was kept, and its ABORT was taken away."""
+        return among(offsets, self.unaborted.offset)
 
     def stood(self, reads: Sequence[Read]) -> int:
         """How far readers had got in what was taken away."""
@@ -280,25 +284,38 @@ class Taken:
             lambda one: (one.uncommitted if commit else one.unaborted).has(offsets, uids),
         )
 
+    def shown(self, offsets: Ints, uids: Ints, times: Ints) -> Ints:
+        """Records whose ABORT was taken away, and that a reader got after that: a later COMMIT of
+        their producer may have ended them."""
+        return self._first(
+            len(offsets),
+            lambda one: one.unaborted.has(offsets, uids) & (times >= one.loss.elected),
+        )
+
     def passed(self, offsets: Ints, reads: Sequence[Read], *, at: int = FOREVER) -> Ints:
-        """Offsets that one of these readers had passed before the cluster lost what was there, if
-        that was over by `at`."""
+        """Offsets that one of these readers had passed before the cluster lost what was there, or
+        the ABORT of what is there, if that was over by `at`."""
+        committed = all(read.isolation == "read_committed" for read in reads)
         return self._first(
             len(offsets),
             lambda one: (
-                (offsets >= one.loss.start)
+                ((offsets >= one.loss.start) | (one.aborted_at(offsets) & committed))
                 & (offsets < one.stood(reads))
                 & (one.loss.elected <= at)
             ),
         )
 
-    def skipped(self, first: int, last: int, read: Read) -> int:
-        """Offsets [first, last] where the lost part had nothing that this poll should have got."""
+    def skipped(self, offsets: Ints, read: Read) -> int:
+        """Offsets, in order, of records that this poll did not have to get: the lost part had none
+        for it there, or their ABORT."""
+        committed = read.isolation == "read_committed"
 
         def explains(one: _Taken) -> Bools:
             there = one.offset[one.seen_by(read)]
-            inside = one.loss.start <= first and last < one.loss.end and read.time < one.until
-            return np.array([inside and not ((there >= first) & (there <= last)).any()])
+            lost = (offsets >= one.loss.start) & (offsets < one.loss.end)
+            free = lost | (one.aborted_at(offsets) & committed)
+            due = (there >= offsets[0]) & (there <= offsets[-1])
+            return np.array([read.time < one.until and bool(free.all()) and not due.any()])
 
         return int(self._first(1, explains)[0])
 
@@ -422,7 +439,7 @@ def _without(log: Log | None, loss: Loss, *, commit: bool, same_offsets: bool) -
     """The records that the cluster kept, and whose marker was taken away: the first lost one of
     their producer id, in their epoch or a new one that fences them."""
     if log is None or not len(log.records):
-        return _Unended(uid=np.empty(0, np.int64), foreign=np.empty(0, np.int64))
+        return _Unended(uid=np.empty(0, np.int64), offset=np.empty(0, np.int64))
     records, batches = log.records, log.batches
     mine = np.zeros(len(batches), np.bool_)
     first = {pid: (epoch, ends) for _, pid, epoch, ends in sorted(loss.markers, reverse=True)}
@@ -432,6 +449,5 @@ def _without(log: Log | None, loss: Loss, *, commit: bool, same_offsets: bool) -
         mine |= of_it & (ends == commit)
     mine &= batches.transactional & (log.marker >= loss.start)
     kept = mine[records.batch] & (records.offset < loss.start)
-    uid = records.uid[kept]
-    foreign = records.offset[kept][uid < 0]
-    return _Unended(uid=uid[uid >= 0], foreign=foreign if same_offsets else foreign[:0])
+    uid, offset = records.uid[kept], records.offset[kept]
+    return _Unended(uid=uid[uid >= 0], offset=offset if same_offsets else offset[:0])

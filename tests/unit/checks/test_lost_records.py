@@ -239,6 +239,62 @@ def test_the_next_transaction_may_follow_one_whose_marker_was_lost(
         assert judged("marker-pairing", seen) == [("marker-missing", "A", 0, allowed)]
 
 
+BECAME = [
+    Log(name).data(5).txn(1, 9, pid=7, end=None).txn(6, pid=7, epoch=1).data(8) for name in "AB"
+]
+"""The ABORT of 1 and 9 at offset 3 was lost, and the COMMIT of 6 ended them, too."""
+ABORTED = replace(LOSS, start=3, records=(), markers=((3, 7, 0, False), (4, 7, 0, False)))
+
+
+@pytest.mark.parametrize(
+    ("marker", "allowed"), [(7, True), (8, False)], ids=["its own", "another producer's"]
+)
+@pytest.mark.parametrize("cluster", ["A", "B"])
+def test_aborted_records_whose_marker_was_lost_may_become_visible(
+    cluster: str, marker: int, *, allowed: bool
+) -> None:
+    sends = [
+        commit(1, 9, acked=1, ending="abort", producer_id=7, invoked=BEFORE),
+        commit(6, acked=3, producer_id=7, producer_epoch=1, invoked=AFTER),
+    ]
+    windows = lost(replace(ABORTED, markers=((3, marker, 0, False),)))
+    late = [early((0, 5), (1, 1), (2, 9), (3, 6), cluster=cluster, at=AFTER)]
+    seen = history(*sends, logs=BECAME, reads=late, windows=windows)
+    assert judged("aborted-read", seen) == [("aborted-read", cluster, 1, allowed)]
+    stood = early((0, 5), cluster=cluster, position=4)
+    passed = replace(seen, reads=[stood, early((5, 8), cluster=cluster, at=AFTER)])
+    hidden = judged("read-committed-visibility", passed)
+    assert ("hidden-committed", cluster, 1, allowed) in hidden
+    before = replace(seen, reads=[early((1, 1), (2, 9), cluster=cluster)])
+    assert judged("aborted-read", before) == [("aborted-read", cluster, 1, False)]
+
+
+def test_a_poll_skips_what_was_aborted_when_it_was_made() -> None:
+    log = Log("A").data(5).txn(1, 9, pid=7, end=None).data(4).txn(6, pid=7, epoch=1)
+    loss = replace(ABORTED, start=4, end=6, markers=((4, 7, 0, False),))
+    for at, isolation, allowed in (
+        (BEFORE, "read_committed", True),
+        (BEFORE, "read_uncommitted", False),
+        (AFTER, "read_committed", False),
+    ):
+        polls = [early((0, 5), (3, 4), at=at, isolation=isolation)]
+        seen = history(logs=[log], reads=polls, windows=lost(loss))
+        assert judged("poll-continuity", seen) == [("internal-skip", "A", 1, allowed)]
+
+
+def test_an_aborted_transaction_that_became_visible_in_one_partition_is_not_torn() -> None:
+    one = commit(1, 9, acked=1, ending="abort", producer_id=7, invoked=BEFORE)
+    other = replace(one, first_uid=11)
+    aborted = replace(
+        history(other, logs=[Log("A").txn(11, 12, pid=7, end="abort")], topic="A.u"), reads=()
+    )
+    for loss, found in ((ABORTED, []), (replace(ABORTED, markers=()), ["torn-transaction"])):
+        seen = history(
+            one, logs=BECAME[:1], windows=lost(loss), reads=[early((1, 1), (2, 9), at=AFTER)]
+        )
+        assert [kind for kind, *_ in judged("torn-transaction", seen, aborted)] == found
+
+
 @pytest.mark.parametrize(
     "markers",
     [(), ((1, 8, 0, True),), ((1, 7, 0, False),)],
