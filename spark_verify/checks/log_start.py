@@ -227,13 +227,14 @@ def _began(view: PartitionView, cluster: str, time: int, starts: Sequence[LogSta
 
 
 def _kept_below(view: PartitionView, start: LogStart) -> bool:
-    """Whether brokers that begin there have batches below it: then no segments were deleted."""
+    """Whether brokers that begin there have batches below it, or one that begins below it: then no
+    segments were deleted, for each begins with a batch."""
     held = [
         r
         for r in view.replicas
         if r.cluster == start.cluster and r.log_start == start.offset and not r.damage
     ]
-    return bool(held) and all((r.batches.last_offset < start.offset).any() for r in held)
+    return bool(held) and all((r.batches.base_offset < start.offset).any() for r in held)
 
 
 def _limits(view: PartitionView, cluster: str) -> Sequence[Limits]:

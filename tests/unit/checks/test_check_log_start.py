@@ -96,6 +96,16 @@ ACCEPTED: Mapping[str, tuple[PartitionView, Mapping[str, int]]] = {
     ),
     "not in logs alone": (but(seen(LATE), recorded=False), {}),
 }
+
+
+def test_retention_deletes_no_half_of_a_batch() -> None:
+    half = Log("A", start=1).data(1, 2, at=0).data(3)
+    for config in ({"retention.bytes": "50"}, {"retention.ms": "1"}):
+        given: History = {"watermarks": {"A": begins(0, 0)}}
+        assert anomalies(NAME, seen(half, config=config, **given)) == [("lost-beginning", "A", 0)]
+        assert anomalies(NAME, seen(half, config=config, deletions=[deleted(1)], **given)) == []
+
+
 REJECTS = {"lost-beginning": Rejected(seen(LATE, watermarks={"A": begins(0, 2)}), "A", 0)}
 
 
