@@ -45,6 +45,7 @@ from linkflap.spark_verify.checks.base import (
 )
 from linkflap.spark_verify.checks.parts.generations import generations, log_of
 from linkflap.spark_verify.checks.parts.logs import changes, together
+from linkflap.spark_verify.facts.eras import on_cluster
 from linkflap.spark_verify.facts.partition_facts import Awaited, LogPromotion
 from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Ints, Origin, PartitionView, Watermarks
@@ -294,10 +295,13 @@ def _unusable(view: PartitionView, mine: Sends, client: Awaited) -> Iterator[Par
     transaction can have timed out."""
     if not client.produces:
         return
-    unclean = [w.start for w in view.windows if w.fault == UNCLEAN]
     for send in mine.take(mine.says("error", *FATAL)):
         aged = send.kind != "send" and send.returned - send.invoked >= client.timeout
-        if send.returned < 0 or aged or any(start <= send.returned for start in unclean):
+        elected = any(
+            window.fault == UNCLEAN and window.start <= send.returned
+            for window in on_cluster(view.windows, send.cluster)
+        )
+        if send.returned < 0 or aged or elected:
             continue
         data = {
             "role": "unusable",

@@ -89,7 +89,7 @@ def _retried(
         if follows(mine[n - 1] if n else None, last, skew):
             if not plain.view.recorded:
                 return True
-            begin, end = mine[n].updated / 1000 - 10, last.written / 1000 + 10
+            begin, end = (mine[n].updated - skew) / 1000 - 10, (last.written + skew) / 1000
             return any(
                 w.start / 1e9 <= end and begin <= w.end / 1e9
                 for w in plain.view.windows

@@ -23,7 +23,8 @@ leaves the last record of each id below its checkpoint, so only the records abov
 with the one before them.
 
 A record that was appended and not replicated in time counts for nothing: its coordinator goes on
-from the state before it. It takes a fault of the cluster's brokers to bring that about.
+from the state before it. It takes a fault of the cluster's brokers to bring that about, which has
+begun by then.
 """
 
 from __future__ import annotations
@@ -177,13 +178,15 @@ def _gone_back(
 def _may_fail(
     view: PartitionView, cluster: str, since: TransactionState, state: TransactionState
 ) -> bool:
-    """Whether appends of a cluster's coordinator may have failed at that time."""
+    """Whether appends of a cluster's coordinator may have failed at that time: a fault of its
+    brokers had begun when the coordinator went on."""
     if not view.recorded:
         return True
-    begin, end = since.updated * 1_000_000, state.written * 1_000_000
+    ahead = skew(view.windows, cluster)
+    begin, end = (since.updated - ahead) * 1_000_000, (state.written + ahead) * 1_000_000
     forced = [w for w in view.windows if w.name.forced and w.on.source == cluster]
     return any(
-        window.start <= end + _SETTLED and begin - _SETTLED <= window.end
+        window.start <= end and begin - _SETTLED <= window.end
         for window in (*on_cluster(view.windows, cluster), *forced)
     )
 

@@ -53,7 +53,7 @@ from tests.unit.checks.verdicts import Rejected
 
 DONE = (ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT)
 UNDONE = (ONGOING, PREPARE_ABORT, COMPLETE_ABORT)
-DOWN = (Window(id="f", fault="broker-kill", target="A/1", start=0, end=SECOND),)
+DOWN = (Window(id="f", fault="broker-kill", target="A/1", start=-SECOND, end=SECOND),)
 
 
 ACCEPTED = {
@@ -365,7 +365,9 @@ def test_an_append_that_failed_counts_for_nothing_once_brokers_were_down() -> No
     wrong = [("impossible-state", "A", TRANSACTIONS, 3)]
     assert judged(but(states(*now), windows=DOWN)) == ([], [])
     assert judged(states(*now))[0] == wrong
-    later = tuple(replace(w, start=30 * SECOND, end=31 * SECOND) for w in DOWN)
+    before = tuple(replace(w, start=2 * SECOND, end=9 * SECOND) for w in DOWN)
+    assert judged(but(states(*now), windows=before)) == ([], [])
+    later = tuple(replace(w, start=3 * SECOND, end=9 * SECOND) for w in DOWN)
     elsewhere = tuple(replace(w, target="B/1") for w in DOWN)
     for windows in (later, elsewhere):
         assert judged(but(states(*now), windows=windows))[0] == wrong
