@@ -454,7 +454,11 @@ def _topology(reader: Reader, file: ScenarioFile) -> Topology:
 
 def _mirror(reader: Reader, file: ScenarioFile) -> MirrorSpec:
     reader.placed(("mirror", "kind"), lambda: mirrors.check_kind(file.mirror.kind))
-    options = dict(file.mirror.options)
+    options: dict[str, Option] = {}
+    for name, value in file.mirror.options.items():
+        if isinstance(value, dict) and name != "settings":
+            reader.fail(("mirror", "options", name), f"{name} is a table; give it one value")
+        options |= value if isinstance(value, dict) else {name: value}
     if file.mirror.kind == mirrors.BY_COMMAND and isinstance(options.get("manifest"), str):
         # relative to the folder of the scenario file
         options["manifest"] = str((reader.path.parent / str(options["manifest"])).absolute())

@@ -59,7 +59,7 @@ class MirrorTable(Table, frozen=True, kw_only=True):
     """The mirror that runs on every link."""
 
     kind: Name = "shadow"
-    options: dict[str, Option] = {}
+    options: dict[str, Option | dict[str, Option]] = {}
 
 
 class TopicsTable(Table, frozen=True, kw_only=True):
@@ -172,7 +172,10 @@ KEYS: Final[Mapping[type[Table], tuple[str, Mapping[str, str]]]] = {
     ),
     MirrorTable: (
         "[mirror]",
-        {"kind": "the mirror on every link", "options": "its options (linkflap list mirrors)"},
+        {
+            "kind": "the mirror on every link",
+            "options": "its options (linkflap list mirrors), and settings",
+        },
     ),
     TopicsTable: (
         "[topics]",

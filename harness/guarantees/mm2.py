@@ -42,32 +42,46 @@ REPEATS: Final = Allowance(
 CHECKPOINT_CONNECTOR: Final = "MirrorCheckpointConnector"
 OFFSET_LAG_MAX: Final = 100
 """The default of offset.lag.max: records between two offset syncs."""
-SYNC_REACH: Final = 5.0
-"""Seconds that a committed offset may need to reach the destination: refresh, checkpoint, sync (1 s
-each) and 2 s more."""
+OFFSET_LAG: Final = "offset.lag.max"
+INTERVALS: Final = (
+    "refresh.groups.interval.seconds",
+    "emit.checkpoints.interval.seconds",
+    "sync.group.offsets.interval.seconds",
+)
+"""The steps in which a committed offset reaches the destination."""
 _CHECKPOINTS: Final = (
     "KIP-545: checkpoints translate a group's offset, in no transaction with its outputs; KIP-382"
 )
-ALLOWED: Final = (
-    group_replay(
-        "KIP-545; KAFKA-12468: translated offsets may be earlier than the committed one, never "
-        "later",
-        recent=(
-            f"the records committed in the last {SYNC_REACH:g} s, plus offset.lag.max "
-            f"({OFFSET_LAG_MAX}), plus the group's lag"
+
+
+def _allowed(seconds: float, records: int) -> tuple[Allowance, ...]:
+    return (
+        group_replay(
+            "KIP-545; KAFKA-12468: translated offsets may be earlier than the committed one, never "
+            "later",
+            recent=(
+                f"the records committed in the last {seconds:g} s, plus offset.lag.max "
+                f"({records}), plus the group's lag"
+            ),
         ),
-    ),
-    torn_by_failover(
-        "KIP-382: MirrorMaker 2 copies every partition independently and asynchronously"
-    ),
-    *over_a_failover(_CHECKPOINTS),
-)
+        torn_by_failover(
+            "KIP-382: MirrorMaker 2 copies every partition independently and asynchronously"
+        ),
+        *over_a_failover(_CHECKPOINTS),
+    )
+
+
+ALLOWED: Final = _allowed(5.0, OFFSET_LAG_MAX)
+"""With the settings that linkflap gives."""
 
 
 def guarantee(options: Mapping[str, Option]) -> Guarantee:
     """The guarantee of one worker; missing options have their defaults
     (`harness.mirrors.mm2_config`)."""
     exactly_once = options.get("delivery") == "exactly-once"
+    seconds = 2 + sum(float(options.get(name, 1)) for name in INTERVALS)
+    records = int(options.get(OFFSET_LAG, OFFSET_LAG_MAX))
+    allowed = _allowed(seconds, records)
     return Guarantee(
         equality="order",
         offsets_kept=False,
@@ -79,8 +93,8 @@ def guarantee(options: Mapping[str, Option]) -> Guarantee:
             else "read_committed"
         ),
         group_offsets="translated" if options.get("groups", ".*") else "none",
-        group_offset_records=OFFSET_LAG_MAX,
-        group_offset_seconds=SYNC_REACH,
+        group_offset_records=records,
+        group_offset_seconds=seconds,
         group_offsets_by=CHECKPOINT_CONNECTOR,
-        allowed=ALLOWED if exactly_once else (REPEATS, *ALLOWED),
+        allowed=allowed if exactly_once else (REPEATS, *allowed),
     )

@@ -119,7 +119,9 @@ def resolve(spec: MirrorSpec) -> MirrorSpec:
     """The mirror spec with all its options and its guarantee. Raises InputError for an unknown
     kind, option or value."""
     check_kind(spec.kind)
-    resolved = replace(spec, resolved=asdict(MIRRORS[spec.kind].options(spec.options)))
+    own = asdict(MIRRORS[spec.kind].options(spec.options))
+    passed_on = {name: value for name, value in spec.options.items() if "." in name}
+    resolved = replace(spec, resolved={**own, **passed_on})
     return declared(
         replace(resolved, declared=manifest.guarantee(spec.options))
         if spec.kind == BY_COMMAND

@@ -266,6 +266,7 @@ class MirrorMaker:
     ) -> None:
         self.spec, self.link = spec, link
         self._options = mm2_config.options(spec.options)
+        self._settings = mm2_config.settings(spec.options)
         self._recorder = recorder
         self._source = deployment.clusters[link.source]
         self._destination = deployment.clusters[link.destination]
@@ -298,6 +299,7 @@ class MirrorMaker:
             topics=topic_pattern(self._homes),
             replicas=min(3, len(self._destination.brokers)),
             port=deployment.free_port() if self._options.delivery == "exactly-once" else 0,
+            own=self._settings,
         )
         name = f"mm2-{hyphen_free(self.link.source)}-{hyphen_free(self.link.destination)}"
         return deployment.service(
@@ -345,7 +347,7 @@ class MirrorMaker:
             ) from error
         finally:
             canary.close()
-        options = asdict(self._options)
+        options = {**asdict(self._options), **self._settings}
         self._recorder.write(
             MirrorStarted(link=self.link.name, mirror="mm2", options=options, seconds=_since(began))
         )

@@ -7,11 +7,13 @@ mode) and KIP-716 (offset syncs on the target).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, Literal, cast
 
-from linkflap.harness.guarantees.mm2 import CHECKPOINT_CONNECTOR
+from linkflap.harness.guarantees.mm2 import CHECKPOINT_CONNECTOR, INTERVALS, OFFSET_LAG
 from linkflap.harness.mirrors.java_patterns import reason_against
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.option import OptionAbout
@@ -79,11 +81,12 @@ def options(given: Mapping[str, Option]) -> Mm2Options:
     """The options of a MirrorSpec. Raises InputError for an unknown option or value, and lists the
     valid ones."""
     for name in given:
-        if name not in ABOUT:
+        if name not in ABOUT and "." not in name:
             raise InputError(
                 f"mirror mm2 has no option {name!r}{nearest(name, ABOUT)}; it has "
-                f"{', '.join(ABOUT)}"
+                f"{', '.join(ABOUT)}, and MirrorMaker 2's own settings, such as offset.lag.max"
             )
+    settings(given)
     for name, choices in _CHOICES.items():
         if name in given and given[name] not in choices:
             raise InputError(
@@ -95,6 +98,48 @@ def options(given: Mapping[str, Option]) -> Mm2Options:
         groups=_groups(given.get("groups", ".*")),
         tasks=_tasks(given.get("tasks", 2)),
     )
+
+
+_OF_CLIENTS: Final = re.compile(r"(consumer|producer)\.[a-z][a-z.]*")
+_KEPT: Final = re.compile(
+    r"\w+\.(isolation\.level|auto\.offset\.reset|group\..*|client\.id|transaction.*|bootstrap\..*"
+    r"|enable\.idempotence|enable\.auto\.commit|.*class.*|.*serializer|.*reporters|.*interceptor.*"
+    r"|partition.*|sasl\..*|ssl\..*|security\..*|config\..*|.*callback.*)"
+)
+"""Settings of its clients on which its guarantee rests, that log in, or that load code."""
+_NUMBERS: Final[Mapping[str, OptionAbout]] = {
+    OFFSET_LAG: OptionAbout(default=100, high=1_000_000, about="records between offset syncs"),
+    **{
+        name: OptionAbout(default=1, low=1, high=3600, about="seconds between syncs")
+        for name in INTERVALS
+    },
+}
+"""Its own settings that are passed on. Its guarantee follows them."""
+
+
+def settings(given: Mapping[str, Option]) -> dict[str, str]:
+    """MirrorMaker 2's own settings among the options, by Kafka's names. Raises InputError."""
+    found = {name: value for name, value in given.items() if "." in name}
+    for name, value in found.items():
+        of_client = _OF_CLIENTS.fullmatch(name) and not _KEPT.fullmatch(name)
+        if name not in _NUMBERS and not of_client:
+            known = (*_NUMBERS, "consumer.…", "producer.…")
+            raise InputError(
+                f"setting {name} of mirror mm2 is not passed on{nearest(name, _NUMBERS)}; "
+                f"{', '.join(known)} are, except those on which its guarantee rests, that log in "
+                "or that load code"
+            )
+        try:
+            if name in _NUMBERS:
+                _NUMBERS[name].checked(value)
+            elif not str(value).isprintable() or "$" in str(value) or "\\" in str(value):
+                raise ValueError("give a text on one line without $ and backslashes")
+        except ValueError as error:
+            raise InputError(f"setting {name} of mirror mm2 is {value!r}; {error}") from None
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in found.items()
+    }
 
 
 def _groups(value: Option) -> str:
@@ -155,9 +200,10 @@ def properties(
     topics: str,
     replicas: int,
     port: int,
+    own: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """All properties of the worker. `source` and `destination` are bootstrap servers, `topics` is a
-    Java regular expression.
+    Java regular expression, `own` the user's settings (`settings`).
 
     `replicas` is the replication factor of topics that MirrorMaker creates on the destination.
     `port` is the port of its internal REST listener (exactly-once only).
@@ -195,7 +241,8 @@ def properties(
     )
     for part in parts:
         result |= part
-    return result
+    sides = {"consumer": f"{a}.", "producer": f"{b}."}
+    return result | {f"{sides.get(n.partition('.')[0], '')}{n}": v for n, v in own.items()}
 
 
 def _entered(cluster: str, address: str) -> dict[str, str]:

@@ -4,13 +4,14 @@ expressions that Java refuses."""
 from __future__ import annotations
 
 import random
+from dataclasses import asdict
 from typing import cast
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from linkflap.harness.mirrors import make_mirror, mm2_config
+from linkflap.harness.mirrors import make_mirror, mm2_config, resolve
 from linkflap.harness.mirrors.java_patterns import reason_against
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Deployment, Recorder
@@ -21,7 +22,7 @@ from linkflap.harness.model.topology import LinkSpec, topic_pattern
 LINK = LinkSpec(source="A", destination="B")
 
 
-def properties(**given: str) -> dict[str, str]:
+def properties(**given: Option) -> dict[str, str]:
     return mm2_config.properties(
         mm2_config.options(given),
         LINK,
@@ -30,6 +31,7 @@ def properties(**given: str) -> dict[str, str]:
         topics=topic_pattern(("A",)),
         replicas=3,
         port=4711,
+        own=mm2_config.settings(given),
     )
 
 
@@ -70,12 +72,43 @@ def test_defaults_read_committed_and_deliver_at_least_once() -> None:
         ({"tasks": 0}, "from 1 to 64"),
         ({"tasks": True}, "from 1 to 64"),
         ({"tasks": 1.5}, "from 1 to 64"),
+        ({"offset.lag.maxx": 1}, "is not passed on (did you mean 'offset.lag.max'?)"),
+        ({"offset.lag.max": -1}, "is -1; give a whole number from 0 to 1000000"),
+        ({"sync.group.offsets.interval.seconds": "1m"}, "is '1m'; give a whole number"),
+        ({"transforms.x.type": "y"}, "is not passed on"),
+        ({"consumer.isolation.level": "read_uncommitted"}, "is not passed on"),
+        ({"consumer.group.id": "x"}, "is not passed on"),
+        ({"producer.transaction.timeout.ms": 1}, "is not passed on"),
+        ({"producer.interceptor.classes": "x"}, "is not passed on"),
+        ({"producer.sasl.jaas.config": "x"}, "is not passed on"),
+        ({"producer.compression.type": "${file:/etc/passwd:x}"}, "without $ and backslashes"),
+        ({"producer.compression.type": "zstd\ntopics=.*"}, "give a text on one line"),
     ],
 )
 def test_a_wrong_option_is_named_with_what_is_allowed(given: dict[str, Option], says: str) -> None:
     with pytest.raises(InputError) as refused:
         mm2_config.options(given)
     assert says in str(refused.value)
+
+
+def test_settings_of_its_own_are_passed_on_and_its_guarantee_follows_them() -> None:
+    given: dict[str, Option] = {
+        "offset.lag.max": 7,
+        "sync.group.offsets.interval.seconds": 60,
+        "consumer.max.poll.records": 50,
+        "producer.compression.type": "zstd",
+    }
+    found = properties(**given)
+    assert found["offset.lag.max"] == "7"
+    assert found["sync.group.offsets.interval.seconds"] == "60"
+    assert found["A.consumer.max.poll.records"] == "50"
+    assert found["B.producer.compression.type"] == "zstd"
+    spec = resolve(MirrorSpec(kind="mm2", options=given))
+    assert spec.resolved == {**asdict(mm2_config.options({})), **given}
+    assert spec.guarantee.group_offset_records == 7
+    assert spec.guarantee.group_offset_seconds == 64
+    plain = resolve(MirrorSpec(kind="mm2")).guarantee
+    assert (plain.group_offset_records, plain.group_offset_seconds) == (100, 5)
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,14 @@ def test_settings_that_no_scenario_may_change(setting: str, tmp_path: Path) -> N
         read(made(tmp_path, text), seed=1)
 
 
+def test_settings_of_a_mirror_may_have_a_table_of_their_own(tmp_path: Path) -> None:
+    text = ONE_FLAP.replace('mirror = { kind = "shadow" }', "")
+    own = '[mirror]\nkind = "mm2"\n[mirror.options.settings]\n"offset.lag.max" = 5\n'
+    assert read(made(tmp_path, text + own), seed=1).mirror.options == {"offset.lag.max": 5}
+    with pytest.raises(InputError, match="setting is a table; give it one value"):
+        read(made(tmp_path, text + own.replace("settings", "setting")), seed=1)
+
+
 @pytest.mark.parametrize(
     "setting", ["controller.quorum.fetch.timeout.ms", "num.recovery.threads.per.data.dir"]
 )
