@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Protocol, Self, runtime_checkable
 
 from linkflap.harness.model.events import InFlight, Kind, LostRange
@@ -493,12 +492,7 @@ class Deployment(Protocol):
         """Ends everything that was started; safe to call twice."""
 
     def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 FailoverKind = Literal["planned", "forced"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, Protocol
 
 from linkflap.harness.model.errors import DeadlineExceeded
@@ -73,15 +73,9 @@ class WorkloadProgress:
     errors: int = 0
 
     def __add__(self, other: WorkloadProgress) -> WorkloadProgress:
+        names = [field.name for field in fields(self)]
         return WorkloadProgress(
-            acknowledged=self.acknowledged + other.acknowledged,
-            aborted=self.aborted + other.aborted,
-            commits=self.commits + other.commits,
-            aborts=self.aborts + other.aborts,
-            open=self.open + other.open,
-            read_committed=self.read_committed + other.read_committed,
-            read_uncommitted=self.read_uncommitted + other.read_uncommitted,
-            errors=self.errors + other.errors,
+            **{name: getattr(self, name) + getattr(other, name) for name in names}
         )
 
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 from linkflap.api import runs
@@ -110,10 +109,7 @@ class _Deployed(AbstractContextManager["World"]):
         return world
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, *_: object
     ) -> None:
         self._end(error)
 

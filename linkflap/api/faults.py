@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Final, Literal, Self, final
 
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, check_options
@@ -78,10 +77,7 @@ class Window:
             )
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, *_: object
     ) -> None:
         """Heals the fault. Raises FaultError if that fails, unless the block raised an error
         itself."""

@@ -23,22 +23,12 @@ if TYPE_CHECKING:
 
 def of_case(each: Case) -> dict[str, object]:
     """The document of a case."""
-    return {
-        "name": each.name,
-        "title": each.title,
-        "kind": each.kind,
-        "claim": each.claim,
-        "sources": list(each.sources),
-        "expected": [one.words for one in each.expected],
-        "schedule": each.schedule,
-        "reproduced": each.reproduced,
-        "control": each.control,
-        "refuted": each.refuted,
-        "runs": each.runs,
-        "clients": list(each.clients),
-        "oldest": each.oldest,
-        "tried": each.tried,
-    }
+    names = (
+        *("name", "title", "kind", "claim", "sources", "expected", "schedule", "reproduced"),
+        *("control", "refuted", "runs", "clients", "oldest", "tried"),
+    )
+    words = [one.words for one in each.expected]
+    return {name: getattr(each, name) for name in names} | {"expected": words}
 
 
 def of_result(result: CaseResult) -> dict[str, object]:
