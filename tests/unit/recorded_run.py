@@ -70,6 +70,10 @@ def run(status: str = "running") -> Run:
     )
 
 
+def bite(observable: str, measured: object, expected: str) -> dict[str, object]:
+    return {"bit": True, "observable": observable, "measured": measured, "expected": expected}
+
+
 class Recorded:
     """Writes the rows of a run of `seconds`; A dies at 60 % of it and B takes over a second
     later."""
@@ -81,88 +85,34 @@ class Recorded:
         self.sent = self.seen = 0
 
     def _events(self) -> None:
-        event = self._event
+        event, died = self._event, self.died
         event(0.0, "phase", "work")
-        for id, fault, target, start, end, observable, measured, expected in (
-            ("f1", "link-cut", "A->B", 2.0, 4.0, "connection", "refused", "refused"),
-            ("f2", "latency", "A->B", 5.5, 8.5, "round trip, ms", 252.1, ">= 200"),
+        healed = {"healed": True, "checked": ["no toxic left", "every broker answers"]}
+        for id, fault, target, start, end, bitten in (
+            ("f1", "link-cut", "A->B", 2.0, 4.0, bite("connection", "refused", "refused")),
+            ("f2", "latency", "A->B", 5.5, 8.5, bite("round trip, ms", 252.1, ">= 200")),
             (
                 "f3",
                 "broker-pause",
                 "A/2",
                 7.0,
                 8.0,
-                "metadata request",
-                "no answer in 1 s",
-                "no answer",
+                bite("metadata request", "no answer in 1 s", "no answer"),
             ),
         ):
-            event(
-                start,
-                "fault-start",
-                target,
-                id=id,
-                fault=fault,
-                **{"for": end - start},
-                options={},
-                restores=True,
-            )
-            event(
-                start + 0.2,
-                "fault-bite",
-                target,
-                id=id,
-                bit=True,
-                observable=observable,
-                measured=measured,
-                expected=expected,
-            )
-            event(
-                end,
-                "fault-heal",
-                target,
-                id=id,
-                healed=True,
-                checked=["no toxic left", "every broker answers"],
-            )
+            lasts = {"for": end - start, "options": {}, "restores": True}
+            event(start, "fault-start", target, id=id, fault=fault, **lasts)
+            event(start + 0.2, "fault-bite", target, id=id, **bitten)
+            event(end, "fault-heal", target, id=id, **healed)
             event(end + 0.1, "fault-end", target, id=id)
-        event(
-            self.died,
-            "fault-start",
-            "A->B",
-            id="f4",
-            fault="failover",
-            options={"kind": "forced"},
-            restores=False,
-        )
-        event(
-            self.died + 0.1,
-            "fault-bite",
-            "A->B",
-            id="f4",
-            bit=True,
-            observable="brokers of A",
-            measured="dead",
-            expected="dead",
-        )
-        event(
-            self.died + 0.5,
-            "failover",
-            "A->B",
-            kind="forced",
-            fault_time=self._at(self.died),
-            open_transactions=2,
-        )
+        asked = {"options": {"kind": "forced"}, "restores": False}
+        over = {"kind": "forced", "fault_time": self._at(died), "open_transactions": 2}
+        event(died, "fault-start", "A->B", id="f4", fault="failover", **asked)
+        event(died + 0.1, "fault-bite", "A->B", id="f4", **bite("brokers of A", "dead", "dead"))
+        event(died + 0.5, "failover", "A->B", **over)
         for partition in (0, 1):
-            event(
-                self.died + 1.0,
-                "promotion",
-                "A->B",
-                cluster="B",
-                topic=TOPIC,
-                partition=partition,
-                offset=1500,
-            )
+            where = {"cluster": "B", "topic": TOPIC, "partition": partition}
+            event(died + 1.0, "promotion", "A->B", offset=1500, **where)
 
     def _at(self, second: float) -> int:
         return START + int(second * SECOND)
