@@ -42,28 +42,32 @@ def row(
     )  # fmt: skip
 
 
+def answered(kind: str, *uids: int, at: int, member: str = "m1") -> list[Read]:
+    """What a member asked for, and the confirmation in the same second."""
+    confirmed = f"{kind.removesuffix('e')}ed"
+    return [row(each, *uids, at=at, member=member) for each in (kind, confirmed)]
+
+
 def shared(*rows: Read, log: Log = LOG, sends: Sequence[Send] = ()) -> PartitionView:
     return replace(view([log], sends=sends), shares=rows)
 
 
 GIVEN = row("acquire", 1, at=10, position=1)
-ACCEPTED_ROWS = (GIVEN, row("accept", 1, at=12), row("accepted", 1, at=12))
+ACCEPTED_ROWS = (GIVEN, *answered("accept", 1, at=12))
 DONE = row("settled", at=50, position=1)
 ACCEPTED = {
     "given and accepted": (shared(*ACCEPTED_ROWS, DONE), {"A/native": 1}),
     "accepted, and the answer lost": (shared(*ACCEPTED_ROWS[:2], DONE), {"A/native": 1}),
     "rejected": (
-        shared(GIVEN, row("reject", 1, at=12), row("rejected", 1, at=12), DONE),
+        shared(GIVEN, *answered("reject", 1, at=12), DONE),
         {"A/native": 1},
     ),
     "released, and given again": (
         shared(
             GIVEN,
-            row("release", 1, at=12),
-            row("released", 1, at=12),
+            *answered("release", 1, at=12),
             row("acquire", 1, at=14, member="m2", position=2),
-            row("accept", 1, at=16, member="m2"),
-            row("accepted", 1, at=16, member="m2"),
+            *answered("accept", 1, at=16, member="m2"),
             DONE,
         ),
         {"A/native": 1},
@@ -71,11 +75,9 @@ ACCEPTED = {
     "renewed, and accepted after that": (
         shared(
             GIVEN,
-            row("renew", 1, at=12),
-            row("renewed", 1, at=12),
+            *answered("renew", 1, at=12),
             row("acquire", 1, at=14, position=1),
-            row("accept", 1, at=16),
-            row("accepted", 1, at=16),
+            *answered("accept", 1, at=16),
             DONE,
         ),
         {"A/native": 1},
@@ -93,8 +95,7 @@ ACCEPTED = {
         shared(
             replace(GIVEN, position=2),
             row("acquire", 1, at=11, member="m2", position=1),
-            row("accept", 1, at=14),
-            row("accepted", 1, at=14),
+            *answered("accept", 1, at=14),
             DONE,
         ),
         {"A/native": 1},
@@ -103,8 +104,7 @@ ACCEPTED = {
         shared(
             GIVEN,
             row("acquire", 1, at=27, member="m2", position=2),
-            row("accept", 1, at=29, member="m2"),
-            row("accepted", 1, at=29, member="m2"),
+            *answered("accept", 1, at=29, member="m2"),
             DONE,
             sends=[send(1, acked=0, invoked=8 * SECOND)],
         ),
@@ -114,8 +114,7 @@ ACCEPTED = {
         shared(
             GIVEN,
             row("acquire", 1, at=13, member="m2", position=1),
-            row("accept", 1, at=15, member="m2"),
-            row("accepted", 1, at=15, member="m2"),
+            *answered("accept", 1, at=15, member="m2"),
             replace(DONE, reader="m2"),
             sends=[send(1, acked=0, invoked=8 * SECOND)],
         ),
@@ -126,8 +125,7 @@ ACCEPTED = {
             GIVEN,
             row("release", 1, at=12),
             row("acquire", 1, at=13, member="m2", position=2),
-            row("accept", 1, at=15, member="m2"),
-            row("accepted", 1, at=15, member="m2"),
+            *answered("accept", 1, at=15, member="m2"),
             DONE,
             sends=[send(1, acked=0, invoked=8 * SECOND)],
         ),
@@ -162,8 +160,7 @@ ACCEPTED |= {
             GIVEN,
             row("renew", 1, at=12),
             row("acquire", 1, at=13, position=1),
-            row("accept", 1, at=15),
-            row("accepted", 1, at=15),
+            *answered("accept", 1, at=15),
             DONE,
             sends=EARLY,
         ),
@@ -173,8 +170,7 @@ ACCEPTED |= {
         shared(
             GIVEN,
             row("acquire", 1, at=24, position=2),
-            row("accept", 1, at=26),
-            row("accepted", 1, at=26),
+            *answered("accept", 1, at=26),
             DONE,
             sends=EARLY,
         ),
@@ -186,22 +182,18 @@ REJECTS = {
         shared(
             *ACCEPTED_ROWS,
             row("acquire", 1, at=20, position=2),
-            row("accept", 1, at=22),
-            row("accepted", 1, at=22),
+            *answered("accept", 1, at=22),
             DONE,
         ),
         "A",
         0,
     ),
     "never-delivered": Rejected(shared(DONE), "A", 0),
-    "never-acknowledged": Rejected(
-        shared(GIVEN, row("release", 1, at=12), row("released", 1, at=12), DONE), "A", 0
-    ),
+    "never-acknowledged": Rejected(shared(GIVEN, *answered("release", 1, at=12), DONE), "A", 0),
     "unacquired-acknowledgement": Rejected(
         shared(
             GIVEN,
-            row("accept", 1, at=12, member="m2"),
-            row("accepted", 1, at=12, member="m2"),
+            *answered("accept", 1, at=12, member="m2"),
             DONE,
         ),
         "A",
@@ -230,7 +222,7 @@ HELD = (GIVEN, row("acquire", 1, at=11, member="m2", position=2))
 SENT = [send(1, acked=0, invoked=8 * SECOND)]
 WRONG = {
     "delivered to another member, and the first one could accept it after that": (
-        shared(*HELD, row("accept", 1, at=14), row("accepted", 1, at=14), DONE),
+        shared(*HELD, *answered("accept", 1, at=14), DONE),
         ("delivered-again", 0),
     ),
     "delivered to another member too soon for any lock to have run out": (
@@ -248,8 +240,7 @@ WRONG = {
     "delivered to another member, and the first one could release it after that": (
         shared(
             *HELD,
-            row("release", 1, at=14),
-            row("released", 1, at=14),
+            *answered("release", 1, at=14),
             row("acquire", 1, at=16, position=2),
             row("accepted", 1, at=18),
             DONE,
@@ -279,7 +270,7 @@ WRONG = {
         ("delivered-again", 0),
     ),
     "accepted and released in one request": (
-        shared(*ACCEPTED_ROWS, row("release", 1, at=12), row("released", 1, at=12), DONE),
+        shared(*ACCEPTED_ROWS, *answered("release", 1, at=12), DONE),
         ("delivered-again", 0),
     ),
     "delivered after its end, with a higher delivery count": (
@@ -316,16 +307,14 @@ WRONG = {
         ("delivered-again", 0),
     ),
     "its lock had expired": (
-        shared(GIVEN, row("accept", 1, at=40), row("accepted", 1, at=40), DONE),
+        shared(GIVEN, *answered("accept", 1, at=40), DONE),
         ("unacquired-acknowledgement", 0),
     ),
     "it had released it before": (
         shared(
             GIVEN,
-            row("release", 1, at=12),
-            row("released", 1, at=12),
-            row("accept", 1, at=14),
-            row("accepted", 1, at=14),
+            *answered("release", 1, at=12),
+            *answered("accept", 1, at=14),
             DONE,
         ),
         ("unacquired-acknowledgement", 0),
@@ -333,8 +322,7 @@ WRONG = {
     "the count did not rise after a release": (
         shared(
             GIVEN,
-            row("release", 1, at=12),
-            row("released", 1, at=12),
+            *answered("release", 1, at=12),
             *(
                 replace(r, time=r.time + 5 * SECOND, returned=r.returned + 5 * SECOND)
                 for r in ACCEPTED_ROWS
