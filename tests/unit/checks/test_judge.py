@@ -446,52 +446,26 @@ def test_the_document_explains_every_era(tmp_path: Path) -> None:
     run.event("failover", LINK, kind="forced", fault_time=now())
     run.event("promotion", LINK, cluster="B", topic="A.t", partition=0, offset=3)
     folder = run.close()
+    counts = (("A", "native", 5, 0), ("B", "mirrored", 3, 0), ("B", "native", 2, 3))
     rows = [
-        row(
-            folder,
-            "duplicate",
-            "examined",
-            cluster="A",
-            origin="native",
-            count=5,
-            offset=0,
-            data={"generation": 0},
-        ),
-        row(
-            folder,
-            "duplicate",
-            "examined",
-            cluster="B",
-            origin="mirrored",
-            count=3,
-            offset=0,
-            data={"generation": 0},
-        ),
-        row(
-            folder,
-            "duplicate",
-            "examined",
-            cluster="B",
-            origin="native",
-            count=2,
-            offset=3,
-            data={"generation": 0},
+        *(
+            row(
+                folder,
+                "duplicate",
+                "examined",
+                cluster=cluster,
+                origin=origin,
+                count=count,
+                offset=offset,
+                data={"generation": 0},
+            )
+            for cluster, origin, count, offset in counts
         ),
         row(folder, "duplicate", "found", cluster="B", kind="duplicate", offset=4),
     ]
     eras = document_of(verdict_of(folder, rows, "duplicate"))["eras"]
-    shown = [
-        (
-            e["cluster"],
-            e["origin"],
-            e["start"],
-            e["end"],
-            e["compared"],
-            e["anomalies"],
-            e["verdict"],
-        )
-        for e in eras
-    ]
+    names = ("cluster", "origin", "start", "end", "compared", "anomalies", "verdict")
+    shown = [tuple(era[name] for name in names) for era in eras]
     assert shown == [
         ("A", "native", 0, None, {"records": 5}, 0, "valid"),
         ("B", "mirrored", 0, 3, {"records": 3}, 0, "valid"),
