@@ -11,7 +11,7 @@ from linkflap.harness.capture.logs_named import LogsRequest
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.checks import REGISTRY, finding_rows
-from linkflap.spark_verify.checks.finding_rows import FindingRow
+from linkflap.spark_verify.checks.finding_rows import FindingRow, damaged
 from linkflap.spark_verify.read.rows import damage_of
 from linkflap.spark_verify.verdict.judge import Judgement, judge
 from tests.kafka_log import (
@@ -57,17 +57,7 @@ def judged_again(folder: Path) -> Judgement:
     run = RunReader(folder).run
     rows: list[FindingRow] = []
     for view in views(folder):
-        rows += [
-            FindingRow(
-                run=view.run,
-                topic="",
-                partition=-1,
-                check="",
-                finding="damage",
-                data={"path": d.path, "reason": d.reason},
-            )
-            for d in damage_of(view)
-        ]
+        rows += [damaged(view.run, d.path, d.reason) for d in damage_of(view)]
         rows += [
             row
             for check in REGISTRY.values()

@@ -117,17 +117,19 @@ def marker(
     return found("byte-equality", "byte-divergence", 22, cluster, **known)
 
 
-def visible(cluster: str = "B") -> Anomaly:
-    return found(
-        "order-equality",
-        "mirrored-aborted",
-        20,
-        cluster,
-        uid=uid(9, 3),
-        records=2,
-        source="A",
-        state="aborted",
-    )
+def visible(cluster: str = "B", offset: int = 20, **evidence: object) -> Anomaly:
+    known: dict[str, Any] = {"uid": uid(9, 3), "records": 2, "source": "A", "state": "aborted"}
+    return found("order-equality", "mirrored-aborted", offset, cluster, **(known | evidence))
+
+
+def split() -> Anomaly:
+    """That transaction has another outcome on A."""
+    of: dict[str, Any] = {"producer_id": 3, "first_offset": 20, "source": "A"}
+    return found("marker-pairing", "outcome-split", 22, **of, outcomes=["ABORT", "COMMIT"])
+
+
+def words_of(anomaly: Anomaly) -> str:
+    return sentence(anomaly, REGISTRY, NAMES)
 
 
 def test_an_id_collision_is_the_cause_of_what_it_led_to() -> None:
@@ -172,15 +174,7 @@ def test_the_source_of_a_mirrored_record_is_the_same_thing() -> None:
 def test_a_state_follows_from_what_is_before_it_in_its_partition(
     offset: int, partition: int, follows: bool
 ) -> None:
-    shown_as_data = found(
-        "order-equality",
-        "mirrored-aborted",
-        20,
-        records=10,
-        uid=uid(9, 3),
-        source="A",
-        source_offset=20,
-    )
+    shown_as_data = visible(records=10, source_offset=20)
     sample = found(
         "last-stable-offset",
         "lso-mismatch",
@@ -383,8 +377,8 @@ def test_producers_are_named_by_client_and_incarnation() -> None:
 def test_a_sentence_that_lacks_its_evidence_says_what_the_kind_means() -> None:
     bare = found("ghost-ack", "ghost-ack", 12)
     meaning = REGISTRY["ghost-ack"].anomalies[0].meaning
-    assert sentence(bare, REGISTRY, NAMES) == f"B A.orders-0 @ 12: t{meaning[1:].rstrip('.')}"
-    assert sentence(found("gone", "of-old", 3), REGISTRY, NAMES) == "B A.orders-0 @ 3: of-old"
+    assert words_of(bare) == f"B A.orders-0 @ 12: t{meaning[1:].rstrip('.')}"
+    assert words_of(found("gone", "of-old", 3)) == "B A.orders-0 @ 3: of-old"
 
 
 def test_hostile_names_are_words_and_no_format() -> None:
@@ -393,7 +387,7 @@ def test_hostile_names_are_words_and_no_format() -> None:
         partition=0, offset=1,
         evidence={"uid": 3, "how": "{0} {evil}"},
     )  # fmt: skip
-    assert "{cluster.__class__}-0 @ 1, is lost: {0} {evil}" in sentence(hostile, REGISTRY, NAMES)
+    assert "{cluster.__class__}-0 @ 1, is lost: {0} {evil}" in words_of(hostile)
 
 
 @pytest.mark.parametrize(
@@ -505,9 +499,7 @@ def test_a_name_at_the_beginning_stays_as_it_is() -> None:
 
 def in_words(check: str, kind: str, offset: int, topic: str, **evidence: object) -> str:
     position: dict[str, Any] = {"cluster": "B", "topic": topic, "partition": 0, "offset": offset}
-    return begin(
-        sentence(Anomaly(check=check, kind=kind, evidence=evidence, **position), REGISTRY, NAMES)
-    )
+    return begin(words_of(Anomaly(check=check, kind=kind, evidence=evidence, **position)))
 
 
 def test_logs_of_kafkas_own_topics_are_named_with_their_broker() -> None:
@@ -551,55 +543,23 @@ def test_sentences_about_leaders_and_mirrors_name_their_reports() -> None:
     said = in_words("leader-epochs", "sampled-epoch-regression", 7, "A.orders", **sampled)
     begun = "The leader of A.orders-0 on B reported leader epoch 1000 with its high watermark at 7"
     assert said == f"{begun}, and 3 in the last sample"
-    mirror = {"link": "A->B", "mirrored": 9, "promoted": 7}
-    said = in_words(
-        "truncation-accounting",
-        "promotion-unaccounted",
-        7,
-        "A.orders",
-        **mirror,
-        truncated=[],
-        appended=[],
-    )
+    mirror: dict[str, Any] = {"link": "A->B", "mirrored": 9, "promoted": 7}
+    check, topic = "truncation-accounting", "A.orders"
+    steps: dict[str, Any] = {"truncated": [], "appended": []}
+    said = in_words(check, "promotion-unaccounted", 7, topic, **mirror, **steps)
     begun = "The mirror A->B says that it mirrored A.orders-0 on B to 9 and promoted it at 7"
     assert said == f"{begun}, and its truncations and markers do not lead from the one to the other"
+    cut: dict[str, Any] = {"end": 9, "truncated_to": 7, "before": 0}
     holds = {"base": 7, "leader_epoch": 0}
-    said = in_words(
-        "truncation-accounting",
-        "truncation-not-made",
-        7,
-        "A.orders",
-        **mirror,
-        end=9,
-        truncated_to=7,
-        before=0,
-        holds=holds,
-    )
+    said = in_words(check, "truncation-not-made", 7, topic, **mirror, **cut, holds=holds)
     begun = "The mirror A->B says that it truncated A.orders-0 on B from 9 to 7"
     assert said == f"{begun}, and the log still has a batch of before"
 
 
 def test_what_is_found_at_the_records_of_a_transaction_follows_from_its_marker() -> None:
-    split = found(
-        "marker-pairing",
-        "outcome-split",
-        22,
-        producer_id=3,
-        first_offset=20,
-        source="A",
-        outcomes=["ABORT", "COMMIT"],
-    )
     read = found("aborted-read", "aborted-read", 20, uid=uid(9, 3), records=2, reader="readers-1")
-    elsewhere = found(
-        "order-equality",
-        "mirrored-aborted",
-        23,
-        uid=uid(9, 9),
-        records=1,
-        source="A",
-        state="aborted",
-    )
-    assert ranked(split, read, marker(), visible(), elsewhere) == [
+    elsewhere = visible(offset=23, uid=uid(9, 9), records=1)
+    assert ranked(split(), read, marker(), visible(), elsewhere) == [
         ("byte-divergence", {"mirrored-aborted": 1, "outcome-split": 1, "aborted-read": 1}),
         ("mirrored-aborted", {}),
     ]
@@ -611,16 +571,7 @@ def test_two_roots_with_a_common_consequence_are_one_where_the_one_can_follow_fr
 ) -> None:
     """The marker is at 22 and the records are at 20; the anomaly of two outcomes concerns both."""
     root = marker(first_offset=22) if joined else found("internal-topics", "log-disorder", 22)
-    split = found(
-        "marker-pairing",
-        "outcome-split",
-        22,
-        producer_id=3,
-        first_offset=20,
-        source="A",
-        outcomes=["ABORT", "COMMIT"],
-    )
-    causes = ranked(split, root, visible())
+    causes = ranked(split(), root, visible())
     follow = {"mirrored-aborted": 1, "outcome-split": 1}
     assert causes[0] == (("byte-divergence", follow) if joined else ("log-disorder", {}))
     assert len(causes) == (1 if joined else 2)
@@ -653,26 +604,23 @@ def test_a_commit_without_a_marker_follows_from_the_coordinator_that_wrote_none(
 def test_a_marker_that_ends_otherwise_says_both_and_what_it_comes_to() -> None:
     seen = "B has another batch than A at A.orders-0 @ 22: "
     assert (
-        sentence(marker(), REGISTRY, NAMES)
+        words_of(marker())
         == f"{seen}COMMIT where A has ABORT, so 2 records that A aborted are visible on B"
     )
     hidden = marker(ours="ABORT", ends=1)
     assert (
-        sentence(hidden, REGISTRY, NAMES)
+        words_of(hidden)
         == f"{seen}ABORT where A has COMMIT, so 1 record that A committed is hidden on B"
     )
-    assert sentence(marker(ends=0), REGISTRY, NAMES) == f"{seen}COMMIT where A has ABORT"
-    assert sentence(marker(markers=None), REGISTRY, NAMES) == f"{seen}crc differs"
-    assert (
-        sentence(marker(markers=None, fields=["length", "crc"]), REGISTRY, NAMES)
-        == f"{seen}length, crc differ"
-    )
+    assert words_of(marker(ends=0)) == f"{seen}COMMIT where A has ABORT"
+    assert words_of(marker(markers=None)) == f"{seen}crc differs"
+    assert words_of(marker(markers=None, fields=["length", "crc"])) == f"{seen}length, crc differ"
     changed = [
         {"offset": 22, "uid": 3, "fields": ["key", "value"]},
         {"offset": 23, "uid": 4, "fields": ["value", "headers"]},
     ]
     other = marker(markers=None, changed=changed, records=[22, 23, 24])
-    assert sentence(other, REGISTRY, NAMES) == f"{seen}3 records differ in key, value, headers"
+    assert words_of(other) == f"{seen}3 records differ in key, value, headers"
     assert sentence(
         marker(markers=None, changed=changed[:1], records=[22]), REGISTRY, NAMES
     ).endswith("1 record differs in key, value")
@@ -712,7 +660,7 @@ def test_a_partial_promotion_is_said_first() -> None:
         ("partial-promotion", {"byte-stranger": 2, "failover-refused": 1}),
         ("byte-stranger", {}),
     ]
-    assert sentence(promoted, REGISTRY, NAMES) == (
+    assert words_of(promoted) == (
         "partial promotion: the forced failover over A->B was refused with NOT_STOPPED (145), and "
         "1 of 10 partitions were promoted all the same, among them A.orders-0 @ 100 on B"
     )

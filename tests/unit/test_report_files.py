@@ -205,23 +205,14 @@ def era(
 
 
 def test_eras_are_one_line_per_cluster_and_era(folder: Path) -> None:
+    from_b: dict[str, Any] = {"origin": "mirrored", "source": "B"}
     verdict = document(folder) | {
         "eras": [
             era("A", 3, None, truncated=True, compared={}, verdict="not due"),
             era("A", 0, 3, generation=1),
-            era(
-                "A",
-                3,
-                None,
-                generation=1,
-                origin="mirrored",
-                owner="B",
-                source="B",
-                anomalies=2,
-                verdict="invalid",
-            ),
+            era("A", 3, None, generation=1, **from_b, owner="B", anomalies=2, verdict="invalid"),
             era("A", 0, 4, partition=1, generation=1),
-            era("C", 0, None, origin="mirrored", owner="A", source="B", allowed=1),
+            era("C", 0, None, **from_b, owner="A", allowed=1),
         ]
     }
     lines = [" ".join(line.split()) for line in shown(verdict, folder).splitlines()]
@@ -238,6 +229,7 @@ def test_eras_of_several_sources_and_owners_are_lines_of_their_own(folder: Path)
     """B has topics of its own beside those that it took over from A, and C mirrors both, from
     either."""
     own: dict[str, Any] = {"topic": "B.t", "owner": "B"}
+    from_b = own | {"origin": "mirrored", "source": "B"}
     verdict = document(folder) | {
         "eras": [
             era("B", 0, 4, origin="mirrored", owner="A", source="A", compared={"records": 4}),
@@ -245,17 +237,7 @@ def test_eras_of_several_sources_and_owners_are_lines_of_their_own(folder: Path)
             era("C", 0, 4, origin="mirrored", owner="A", source="A", compared={"records": 4}),
             era("C", 4, None, origin="mirrored", owner="B", source="A", compared={"records": 70}),
             era("B", 0, None, **own, compared={"records": 800}),
-            era(
-                "C",
-                0,
-                None,
-                **own,
-                origin="mirrored",
-                source="B",
-                compared={"records": 800},
-                anomalies=1,
-                verdict="invalid",
-            ),
+            era("C", 0, None, **from_b, compared={"records": 800}, anomalies=1, verdict="invalid"),
         ]
     }
     lines = [" ".join(line.split()) for line in shown(verdict, folder).splitlines()]

@@ -81,6 +81,12 @@ def root(tmp_path: Path) -> Path:
     return write_run(tmp_path / "run")
 
 
+def log_of(root: Path, partition: int = 0, *, broker: int = 1) -> Path:
+    """The file of one of B's replicas."""
+    folder = root / "captures" / ENDED / "B" / str(broker) / f"{SYNTHETIC_TOPIC}-{partition}"
+    return folder / f"{0:020}.log"
+
+
 def test_the_leader_speaks_for_its_cluster(root: Path) -> None:
     assert {(r.bounds.cluster, r.bounds.broker) for r in plan(root).replicas if r.canonical} == {
         ("A", 1),
@@ -98,27 +104,11 @@ def test_without_a_leader_the_highest_epoch_speaks_and_then_the_longest_log(root
 
     assert speaker() == {1}, "equal logs: the lower broker id"
     for partition in range(2):
-        path = (
-            root
-            / "captures"
-            / ENDED
-            / "B"
-            / "1"
-            / f"{SYNTHETIC_TOPIC}-{partition}"
-            / f"{0:020}.log"
-        )
+        path = log_of(root, partition)
         rewrite(path, [one for _, one in batches_in(path)][:-1])
     assert speaker() == {2}, "the longer log"
     for partition in range(2):
-        path = (
-            root
-            / "captures"
-            / ENDED
-            / "B"
-            / "1"
-            / f"{SYNTHETIC_TOPIC}-{partition}"
-            / f"{0:020}.log"
-        )
+        path = log_of(root, partition)
         rewrite(
             path, [*[one for _, one in batches_in(path)][:-1], batch(38, [ours(5)], leader_epoch=2)]
         )
@@ -211,15 +201,7 @@ def test_views_equal_the_reference_decoder(root: Path) -> None:
             ("B", 1, True),
             ("B", 2, False),
         ]
-        path = (
-            root
-            / "captures"
-            / ENDED
-            / "B"
-            / "1"
-            / f"{SYNTHETIC_TOPIC}-{view.partition}"
-            / f"{0:020}.log"
-        )
+        path = log_of(root, view.partition)
         slow = list(reference.batches(path.read_bytes()))
         data = [
             (i, r) for i, b in enumerate(slow) if not b.is_control for r in reference.records(b)
@@ -273,7 +255,7 @@ def test_an_operation_that_never_returned_is_info(root: Path) -> None:
 
 
 def test_torn_bytes_and_lines_are_reported(root: Path) -> None:
-    path = root / "captures" / ENDED / "B" / "1" / f"{SYNTHETIC_TOPIC}-0" / f"{0:020}.log"
+    path = log_of(root)
     path.write_bytes(path.read_bytes()[:-5])
     view = next(iter(views(root)))
     assert "torn-tail" in view.canonical()["B"].damage[0]
@@ -288,7 +270,7 @@ def test_torn_bytes_and_lines_are_reported(root: Path) -> None:
 def test_a_batch_unfinished_at_its_capture_is_no_damage_and_one_torn_since_is(
     root: Path,
 ) -> None:
-    path = root / "captures" / ENDED / "B" / "1" / f"{SYNTHETIC_TOPIC}-0" / f"{0:020}.log"
+    path = log_of(root)
     path.write_bytes(path.read_bytes() + batch(10_000, [ours(1)])[:40])
     found = bounds_of(root, ENDED)
     write_bounds(
@@ -373,7 +355,7 @@ def test_a_newer_capture_that_was_not_finished_is_not_replaced_by_an_older_one(r
 
 
 def test_a_segment_that_the_manifest_promises_and_is_gone_tears_its_log(root: Path) -> None:
-    path = root / "captures" / ENDED / "B" / "2" / f"{SYNTHETIC_TOPIC}-0" / f"{0:020}.log"
+    path = log_of(root, broker=2)
     path.unlink()
     (found,) = [r for r in plan(root).replicas if r.damage]
     assert (found.bounds.broker, found.damage[0].split(":")[0]) == (2, str(path.relative_to(root)))

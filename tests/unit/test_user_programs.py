@@ -223,6 +223,7 @@ writes = ["paid"]
 [workload.options]
 group = "mine"
 """
+COMMAND = 'command = ["python3", "app.py"]'
 
 
 @pytest.fixture
@@ -233,6 +234,7 @@ def writer(tmp_path: Path) -> Iterator[RunWriter]:
 
 
 def test_a_scenario_file_has_it_with_its_folder_from_there(tmp_path: Path) -> None:
+    (tmp_path / "service").mkdir()
     path = tmp_path / "mine.toml"
     path.write_text(SCENARIO)
     read = scenario_file.read(path, seed=1)
@@ -250,23 +252,11 @@ def test_a_scenario_file_has_it_with_its_folder_from_there(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
-        ('command = ["python3", "app.py"]\n', "", "line 5: 'kind' is missing; add kind"),
-        ('command = ["python3", "app.py"]', "command = []", "'kind' is missing"),
-        (
-            'command = ["python3", "app.py"]',
-            'command = "python3 app.py"',
-            "line 6: workload.0.command is wrong",
-        ),
-        (
-            'command = ["python3", "app.py"]',
-            'command = ["./nothing"]',
-            "there is no program './nothing'",
-        ),
-        (
-            'command = ["python3", "app.py"]',
-            'kind = "transactional"',
-            "no option of transactional 'group'",
-        ),
+        (f"{COMMAND}\n", "", "line 5: 'kind' is missing; add kind"),
+        (COMMAND, "command = []", "'kind' is missing"),
+        (COMMAND, 'command = "python3 app.py"', "line 6: workload.0.command is wrong"),
+        (COMMAND, 'command = ["./nothing"]', "there is no program './nothing'"),
+        (COMMAND, 'kind = "transactional"', "no option of transactional 'group'"),
         (
             '[workload.options]\ngroup = "mine"\n',
             'kind = "transactional"\n',
@@ -282,6 +272,7 @@ def test_a_scenario_file_has_it_with_its_folder_from_there(tmp_path: Path) -> No
 def test_a_mistake_in_the_file_is_named_with_its_line(
     tmp_path: Path, before: str, after: str, says: str
 ) -> None:
+    (tmp_path / "service").mkdir()
     path = tmp_path / "mine.toml"
     path.write_text(SCENARIO.replace(before, after))
     with pytest.raises(InputError) as raised:
@@ -561,6 +552,7 @@ producer_ids = "replaced"
 [commands]
 start = ["python3", "mine.py"]
 """
+START = 'start = ["python3", "mine.py"]'
 
 
 def written(tmp_path: Path, text: str = SMALLEST) -> Path:
@@ -614,14 +606,10 @@ def test_run_json_has_the_commands_and_only_names_of_the_environment(tmp_path: P
         ),
         ("offsets_kept = false", "offsets_kept = 0", "guarantee.offsets_kept"),
         ("offsets_kept = false", "offset_kept = false", "offset"),
-        ('start = ["python3", "mine.py"]', "start = []", "commands.start"),
-        ('start = ["python3", "mine.py"]', 'start = "python3 mine.py"', "commands.start"),
-        (
-            'start = ["python3", "mine.py"]',
-            'start = ["./no-such"]',
-            "command start: there is no program './no-such'",
-        ),
-        ('start = ["python3", "mine.py"]', 'ready = ["true"]', "'start'"),
+        (START, "start = []", "commands.start"),
+        (START, 'start = "python3 mine.py"', "commands.start"),
+        (START, 'start = ["./no-such"]', "command start: there is no program './no-such'"),
+        (START, 'ready = ["true"]', "'start'"),
         (
             "[commands]",
             '[environment]\nLINKFLAP_LINK = "x"\n[commands]',

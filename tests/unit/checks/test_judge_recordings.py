@@ -16,7 +16,7 @@ from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.model.wait import now
 from linkflap.harness.rundir.files import Status
 from linkflap.harness.workloads.crew import ClientNames
-from linkflap.spark_verify.checks.finding_rows import FindingRow
+from linkflap.spark_verify.checks.finding_rows import damaged
 from linkflap.spark_verify.verdict.due import failed_parts
 from linkflap.topologies import parse
 from tests.events import event
@@ -46,14 +46,7 @@ def test_a_run_that_did_not_finish_is_unknown(recorded: Recorded, status: Status
 def test_of_a_killed_run_the_first_reason_is_that_it_was_killed(recorded: Recorded) -> None:
     folder = recorded.close(status="running")
     (folder / "manifest.json").unlink()
-    damage = FindingRow(
-        run=str(folder),
-        topic="",
-        partition=-1,
-        check="",
-        finding="damage",
-        data={"path": "x", "reason": "torn"},
-    )
+    damage = damaged(str(folder), "x", "torn")
     unjudged = row(folder, "duplicate", "unjudged", data={"reason": "no log of A was captured"})
     judgement = verdict_of(folder, [damage, unjudged], "duplicate")
     reason = str(judgement.document["reason"])
@@ -138,14 +131,7 @@ def test_of_missing_files_those_that_are_judged_come_first(recorded: Recorded) -
 
 def test_damage_that_the_tables_met_is_unknown(recorded: Recorded) -> None:
     folder = recorded.close()
-    damage = FindingRow(
-        run=str(folder),
-        topic="",
-        partition=-1,
-        check="",
-        finding="damage",
-        data={"path": "x", "reason": "torn"},
-    )
+    damage = damaged(str(folder), "x", "torn")
     judgement = verdict_of(folder, [*looked(folder, "duplicate"), damage], "duplicate")
     assert result(judgement, "recording").reason == "x: torn"
 
