@@ -287,6 +287,20 @@ def test_a_first_sequence_above_zero_cannot_be_known(tmp_path: Path) -> None:
     assert line.startswith("orders-0: sequence-start: 1 producers of ")
 
 
+def test_a_mirrored_batch_that_is_there_again_is_found_behind_a_reset(tmp_path: Path) -> None:
+    own = batch(2, TWO, pid=1, epoch=0, seq=0)
+    segment(
+        tmp_path / "bad-0",
+        [
+            batch(0, ONE, pid=1, epoch=0, seq=0),
+            mirror_pid_reset(1),
+            own,
+            batch(4, ONE, pid=1, epoch=0, seq=0),
+        ],
+    )
+    assert ("sequence-repeat", "bad", 0, 4) in found(look(tmp_path, code=1))
+
+
 def test_an_id_that_is_transactional_in_one_partition_and_not_in_another_has_two_owners(
     tmp_path: Path,
 ) -> None:
