@@ -549,9 +549,9 @@ def test_sentences_about_leaders_and_mirrors_name_their_reports() -> None:
     said = in_words(check, "promotion-unaccounted", 7, topic, **mirror, **steps)
     begun = "The mirror A->B says that it mirrored A.orders-0 on B to 9 and promoted it at 7"
     assert said == f"{begun}, and its truncations and markers do not lead from the one to the other"
-    cut: dict[str, Any] = {"end": 9, "truncated_to": 7, "before": 0}
+    reported: dict[str, Any] = {"end": 9, "truncated_to": 7, "before": 0}
     holds = {"base": 7, "leader_epoch": 0}
-    said = in_words(check, "truncation-not-made", 7, topic, **mirror, **cut, holds=holds)
+    said = in_words(check, "truncation-not-made", 7, topic, **mirror, **reported, holds=holds)
     begun = "The mirror A->B says that it truncated A.orders-0 on B from 9 to 7"
     assert said == f"{begun}, and the log still has a batch of before"
 
