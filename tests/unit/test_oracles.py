@@ -25,6 +25,7 @@ PERMITTED = {
     "output-repeated-by-failover": "the same, for the group of a relay",
     "skipped-by-truncation": "readers do not learn that a mirror truncated its log",
     "outcome-split": "a source that was given up may commit what its destination has aborted",
+    "torn-by-failover": "a forced failover cuts each partition where its copy ends",
     "rpo-over-budget": "a small budget is drawn for each run",
     "rto-over-budget": "the same",
 }
