@@ -24,7 +24,6 @@ SECTIONS = {
     "Clusters, links and mirrors": (
         "harness/runtimes",
         "harness/wire",
-        "harness/jvm",
         "harness/mirrors",
     ),
     "One run, recorded": ("harness/workloads", "harness/capture", "linkflap/recording"),

@@ -50,7 +50,7 @@ from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
 from linkflap.topologies import parse
 
 if TYPE_CHECKING:
-    from linkflap.harness.jvm.bridge import Bridge
+    from linkflap.harness.jvm import Bridge
 
 
 Client = Literal["librdkafka", "java", "wire"]

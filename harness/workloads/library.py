@@ -273,7 +273,7 @@ class JavaLibrary:
 
     def _started(self) -> JavaClients:
         # not needed by processes of librdkafka's clients, which are to be small
-        from linkflap.harness.jvm.bridge import Bridge
+        from linkflap.harness.jvm import Bridge
         from linkflap.harness.machine.java import Java
         from linkflap.harness.workloads.java.clients import JavaClients
 

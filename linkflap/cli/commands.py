@@ -112,9 +112,22 @@ def fetch(releases: Sequence[str]) -> int:
 def clean() -> int:
     """Removes leftovers of killed runs, and touches nothing else. Exit code 255 if something could
     not be removed."""
-    from linkflap.cli import clean
+    from linkflap.harness.machine import cleanup, engine_leftovers
 
-    return clean.show()
+    known, unclaimed = cleanup.clean(), engine_leftovers.unclaimed()
+    removed = [*known.removed, *unclaimed.removed]
+    # both searches may find the same thing
+    left = list(dict.fromkeys((*known.left, *unclaimed.left)))
+    for thing in removed:
+        click.echo(f"removed {thing}", err=True)
+    for sentence in left:
+        click.echo(f"linkflap: {sentence}", err=True)
+    if removed or not left:
+        click.echo(
+            f"{len(removed)} left-over things removed" if removed else "nothing was left behind",
+            err=True,
+        )
+    return FAILED if left else 0
 
 
 def main() -> NoReturn:

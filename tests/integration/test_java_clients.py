@@ -24,7 +24,7 @@ from linkflap.api.fixtures import FixtureRun
 from linkflap.chaos.cases.tools.wire import TRANSACTION, Wire
 from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.harness.capture.logs import Captures
-from linkflap.harness.jvm.bridge import Bridge
+from linkflap.harness.jvm import Bridge
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import WorkloadSpec

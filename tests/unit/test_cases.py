@@ -32,7 +32,7 @@ from linkflap.chaos.cases.runner import Benches, CaseResult, check, run_case
 from linkflap.chaos.cases.tools import logs
 from linkflap.chaos.cases.tools.wire import ProducerIdentity, record_batch
 from linkflap.cli.case import _MATRIX, _benches, _worst
-from linkflap.harness.jvm.bridge import failure
+from linkflap.harness.jvm import failure
 from linkflap.harness.log import reference
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from linkflap.chaos.cases.tools.wire import Wire
-from linkflap.harness.jvm.bridge import Bridge, Handle, failure
+from linkflap.harness.jvm import Bridge, Handle, failure
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until

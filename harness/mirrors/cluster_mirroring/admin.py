@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from linkflap.harness.jvm.bridge import Bridge, Handle
+from linkflap.harness.jvm import Bridge, Handle
 from linkflap.harness.machine.java import Java
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
 from linkflap.harness.model.events import (

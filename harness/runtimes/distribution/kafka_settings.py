@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.jvm.bridge import Bridge
+from linkflap.harness.jvm import Bridge
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.runtimes.distribution.kafka import Kafka, kafka, released
 

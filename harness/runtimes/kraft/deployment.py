@@ -15,17 +15,18 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import msgspec
 
-from linkflap.harness.machine import children, tls_package
+from linkflap.harness.machine import children
 from linkflap.harness.machine.cleanup import private_folder
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.machine.ledger import remove_folder
-from linkflap.harness.model.errors import DeadlineExceeded, SetupError
+from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.events import ClusterReady, WireRecorded
 from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.protocols import Recorder, Sidecar, WireRecording
@@ -218,7 +219,11 @@ class KraftDeployment(ABC):
         not secured."""
         if not spec.security:
             return None
-        tls_package.check()
+        if find_spec("trustme") is None:  # only linkflap[tls] installs it
+            raise InputError(
+                "secured clusters need the package trustme for their certificates: pip install "
+                "'linkflap[tls]', or leave the braces out"
+            )
         # it needs an optional package
         from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
 

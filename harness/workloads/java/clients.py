@@ -14,7 +14,7 @@ from typing import Final
 
 from confluent_kafka import TopicPartition
 
-from linkflap.harness.jvm.bridge import Bridge, Handle, Handles
+from linkflap.harness.jvm import Bridge, Handle, Handles
 from linkflap.harness.model.payload import HEADER
 from linkflap.harness.workloads.java.errors import Errors
 

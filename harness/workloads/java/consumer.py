@@ -21,7 +21,7 @@ from typing import Final, Literal
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 
-from linkflap.harness.jvm.bridge import Handle
+from linkflap.harness.jvm import Handle
 from linkflap.harness.model.payload import HEADER
 from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.workloads.java.clients import (

@@ -14,7 +14,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from linkflap.harness.jvm.bridge import Bridge, Handle, Handles
+from linkflap.harness.jvm import Bridge, Handle, Handles
 
 JVM_ENDED: Final = 4
 """Exit status of a process of clients whose JVM has ended."""

@@ -20,7 +20,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from linkflap.harness.jvm.bridge import Handle
+from linkflap.harness.jvm import Handle
 from linkflap.harness.model.wait import now
 from linkflap.harness.workloads.java.clients import JavaClients, Partitions, TopicsByName
 from linkflap.harness.workloads.java.errors import JavaError, raised
