@@ -65,6 +65,10 @@ def deploy(
     they are, and the run counts as failed. `keep` keeps the brokers' folders. Raises InputError
     before anything starts, EnvironmentFailure if the machine failed.
     """
+    runs.check_arguments(
+        topology=topology, topics=topics, mirror=mirror, mirror_options=mirror_options,
+        workloads=workloads, folder=folder, runtime=runtime, seed=seed,
+    )  # fmt: skip
     scenario = _scenario(topology, topics, mirror, mirror_options or {}, workloads, readers, seed)
     chosen = runs.usual(runtime)
     runtimes.check(chosen, scenario.topology)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
@@ -37,6 +38,9 @@ _KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "clients": ((str,), "librdkafka, java or java@3.9.2"),
     "runtime": ((str,), "process or docker"),
     "mirror_options": ((Mapping,), "a mapping of names to values"),
+    "topics": ((Mapping, list, tuple), "names of topics, or a mapping of them to partitions"),
+    "workloads": ((list, tuple), "a list of WorkloadSpec"),
+    "folder": ((str, PathLike), "a path"),
 }
 
 
@@ -180,7 +184,7 @@ def run(
     check_arguments(
         scenario=scenario, seed=seed, topology=topology, mirror=mirror,
         mirror_options=mirror_options, duration=duration,
-        clients=clients, runtime=runtime,
+        clients=clients, runtime=runtime, folder=folder,
     )  # fmt: skip
     chosen = _chosen(scenario, seed, topology, mirror, mirror_options or {}, duration, clients)
     runtime = usual(runtime, chosen.runtime)
@@ -258,6 +262,9 @@ def verify(folder: str | Path) -> Judged:
     """
     from linkflap.judging import verifier
 
+    if folder is None:
+        raise InputError("folder is None; it must be the path of a run directory")
+    check_arguments(folder=folder)
     return judged(verifier.judge(Path(folder)))
 
 

@@ -103,7 +103,9 @@ def _taken(stream: TextIO | None, number: int) -> TextIO:
         or stream.isatty()
         or bool(getattr(stream, "write_through", False))
     )
-    return _text(number, stream.encoding, stream.errors or "strict", by_line=by_line)
+    # A terminal in Latin-1 has no arrows, and no lines for tables.
+    errors = "replace" if stream.errors in (None, "strict") else stream.errors
+    return _text(number, stream.encoding, errors, by_line=by_line)
 
 
 def _text(number: int, encoding: str, errors: str, *, by_line: bool) -> TextIO:

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -104,6 +106,23 @@ def test_wrong_arguments_are_one_sentence_before_anything_starts(
     with pytest.raises(linkflap.InputError, match=said):
         linkflap.run(scenario, folder=tmp_path / "run", **options)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: linkflap.verify(cast(Any, 3)), "folder is 3; it must be a path"),
+        (lambda: linkflap.verify(cast(Any, None)), "folder is None; it must be the path"),
+        (lambda: linkflap.run("baseline", folder=cast(Any, 3)), "folder is 3; it must be a path"),
+        (lambda: linkflap.deploy(cast(Any, 3)), "topology is 3; it must be a text like A->B"),
+        (lambda: linkflap.deploy(topics="A.orders"), "topics is 'A.orders'; it must be names"),
+        (lambda: linkflap.deploy(mirror=cast(Any, 3)), "mirror is 3; it must be the name"),
+        (lambda: linkflap.deploy(seed=cast(Any, "x")), "seed is 'x'; it must be a whole number"),
+    ],
+)
+def test_a_wrong_type_is_wrong_input(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(linkflap.InputError, match=re.escape(said)):
+        call()
 
 
 def test_a_run_directory_is_never_written_over(tmp_path: Path) -> None:

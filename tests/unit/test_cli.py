@@ -649,3 +649,15 @@ def test_github_shows_where_an_error_is(
         "::error file=mine.toml,line=3,title=linkflap%3A failed::mine.toml, line 3: 5 %25 is%0Ano",
         "::error file=a%2Cb.toml,title=linkflap%3A invalid::B lost record 3",
     ]
+
+
+def test_a_terminal_in_latin_1_shows_what_it_can(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "linkflap", "run", "link-flap", "--dry-run"],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        timeout=300,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"failover-forced on A->B" in done.stdout
