@@ -284,7 +284,7 @@ def fetched_on_the_wire(seen: PartitionView) -> Sequence[Read]:
     offset in a batch with the same CRC.
 
     A cleaner gives what it leaves of a batch another CRC: below it by offset alone. What no log has
-    was lost to a fault, and is left out; or was asked to be written, and has that name; or is of
+    was asked to be written, and has that name; or may be gone since, and is left out; or is of
     nobody, and gets a name that no record has.
     """
     if not any(len(read.crcs) for read in seen.reads):
@@ -308,24 +308,43 @@ def _fetched(
     logs: Sequence[Replica],
     asked: Mapping[int, Sequence[tuple[int, int]]],
 ) -> Read:
-    mine = [log for log in logs if log.cluster == read.cluster and len(log.records)]
+    mine = [log for log in logs if log.cluster == read.cluster]
     uids = _OF_NOBODY + read.offsets
     known = np.zeros(len(uids), np.bool_)
     cleaned = read.offsets < seen.compacted.get(read.cluster, 0)
     for log in sorted(mine, key=lambda log: log.captured < read.returned):
         at = locate(log.records.offset, read.offsets)
-        crcs = log.batches.crc[log.records.batch[at]]
-        there = (at >= 0) & ~known & (cleaned | (crcs == read.crcs))
+        there = (at >= 0) & ~known
+        there[there] &= cleaned[there] | (
+            log.batches.crc[log.records.batch[at[there]]] == read.crcs[there]
+        )
         uids[there] = log.records.uid[at[there]]
         known |= there
     if not known.all():
         _asked_for(read, uids, known, asked)
-    lost = np.zeros(len(uids), np.bool_)
+    kept = known | ~(cleaned | _perhaps_gone(seen, read, mine))
+    return replace(read, uids=uids[kept], offsets=read.offsets[kept], crcs=read.crcs[kept])
+
+
+def _perhaps_gone(seen: PartitionView, read: Read, logs: Sequence[Replica]) -> Bools:
+    """What may have been in the log when it was fetched, and is not in these logs of it: it was
+    deleted, lost or truncated since, or they are torn."""
+    if not logs or any(log.damage for log in logs):
+        return np.ones(len(read.offsets), np.bool_)
+    gone = read.offsets < max(log.log_start for log in logs)
     for loss in (loss for window in seen.windows for loss in window.lost):
         if (loss.cluster, loss.topic, loss.partition) == (read.cluster, seen.topic, seen.partition):
-            lost |= (read.offsets >= loss.start) & (read.offsets < loss.end)
-    kept = known | ~lost
-    return replace(read, uids=uids[kept], offsets=read.offsets[kept], crcs=read.crcs[kept])
+            gone |= (read.offsets >= loss.start) & (read.offsets < loss.end)
+    truncated = [(t.time, t.offset) for t in seen.truncations if t.cluster == read.cluster]
+    truncated += [
+        (stop.time, offset)
+        for stop in seen.stops
+        if stop.cluster == read.cluster
+        for _, offset in stop.truncated
+    ]
+    for time, offset in truncated:
+        gone |= (read.offsets >= offset) & (read.time <= time)
+    return np.asarray(gone)
 
 
 def _asked_for(

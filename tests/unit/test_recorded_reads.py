@@ -449,6 +449,17 @@ def test_a_cleaner_changes_crcs(wire: Wire) -> None:
     Client(wire).get(0, b"".join(THREE))
     cleaned: Mapping[str, int] = {"A": 3}
     assert kinds(seen_by(wire, three(at0=1, at1=2), compacted=cleaned)) == set()
+    left = Log("A").skip(2).data(3, crc=crc(THREE[2]))
+    seen = seen_by(wire, left, compacted=cleaned)
+    assert seen.reads[-1].uids.tolist() == [3]
+    assert kinds(seen) == set()
+
+
+def test_what_may_be_gone_since_is_left_out(wire: Wire) -> None:
+    Client(wire).get(0, b"".join(THREE))
+    deleted = Log("A", start=2).data(3, crc=crc(THREE[2]))
+    assert seen_by(wire, deleted).reads[-1].uids.tolist() == [3]
+    assert "phantom-read" in kinds(seen_by(wire, Log("A").data(1, crc=crc(THREE[0]))))
 
 
 @pytest.fixture
