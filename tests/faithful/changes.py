@@ -64,6 +64,8 @@ def _small(seed: int, rng: Random, mutation: Mutation | None) -> Spec:
     beside it."""
     size = {"steps": rng.randint(0, 8), "partitions": rng.choice((1, 1, 2))}
     size["brokers"] = rng.choice((1, 2))
+    if Random(f"program {seed}").random() < 0.1:
+        size |= {"relay": True, "program": True}
     needs = dict(mutation.on) if mutation else {}
     if rng.random() < 0.5:
         needs = {name: value for name, value in needs.items() if value or name == "forced"}
@@ -330,6 +332,29 @@ def lose_beginning(made: Made, rng: Random) -> None:
     captured.bounds = replace(captured.bounds, log_start=captured.entries[0].offset)
 
 
+def delete_beginning(made: Made, rng: Random) -> None:
+    """The first batches of a partition are deleted on all brokers of a cluster, by request or not,
+    or after a time that may be past; samples show it, or not yet."""
+    key = rng.choice([key for key, captured in made.logs.items() if len(captured.entries) > 1])
+    start = rng.choice(made.logs[key].entries[1:]).offset
+    for each in made.log_keys(key.cluster, key.partition, topic=key.topic):
+        captured = made.logs[each]
+        captured.entries = [entry for entry in captured.entries if entry.offset >= start]
+        captured.bounds = replace(captured.bounds, log_start=start)
+    time = rng.randint(made.started, made.ended)
+    for at, mark in enumerate(made.marks):
+        same = (mark.cluster, mark.topic, mark.partition) == (key.cluster, key.topic, key.partition)
+        if same and mark.time > time:
+            made.marks[at] = replace(mark, log_start=start)
+    if rng.random() < 0.5:
+        row = {"topic": key.topic, "partition": key.partition, "offset": start}
+        event = EventRow(time=time, kind="records-deleted", subject=key.cluster, data=row)
+        made.events.append(event)
+    config = rng.choice(({}, {"retention.ms": "1"}, {"message.timestamp.type": "LogAppendTime"}))
+    topics = replace(made.scenario.topics, config={**made.scenario.topics.config, **config})
+    made.scenario = replace(made.scenario, topics=topics)
+
+
 def repeat_batch(made: Made, rng: Random) -> None:
     """A batch is there again, at the end."""
     _log(made, rng, lambda log: [*log, replace(rng.choice(log), offset=end_of(log))])
@@ -421,6 +446,6 @@ _ROWS: Final = (
 )  # fmt: skip
 _LOGS: Final = (
     change_header, change_header, change_marker, change_record, lose_batches, lose_beginning,
-    repeat_batch, swap_batches, keep_tail, compact, change_bounds,
+    delete_beginning, repeat_batch, swap_batches, keep_tail, compact, change_bounds,
 )  # fmt: skip
 _CHANGES: Final[tuple[Change, ...]] = (*_ROWS, *_LOGS, break_broker, lose_history, tear, corrupt)
