@@ -28,7 +28,7 @@ from linkflap.harness.log import batches
 from linkflap.harness.log.batches import ReplicaLog
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.events import Event, Promotion
-from linkflap.harness.model.history import Bounds
+from linkflap.harness.model.history import Bounds, Watermark
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
 from linkflap.harness.model.verdict import Verdict
@@ -63,6 +63,16 @@ def log_bounds(found: list[PartitionFolder], known: Known) -> dict[int, Bounds]:
     return {r.broker.id: replicas.bounds_of(r, r.folder, known) for r in found}
 
 
+def asked_of(found: list[PartitionFolder], last: Watermark | None = None) -> Known:
+    """What a dead cluster's last sample leaves to be known of it."""
+    cluster = cast(Cluster, NoCluster(*found))
+    return replicas.ask(cluster, found, {("A.x", 0): last} if last else {})
+
+
+def highs(rows: dict[int, Bounds]) -> set[tuple[int, str]]:
+    return {(row.high_watermark, row.high_watermark_from) for row in rows.values()}
+
+
 def log_ends(folder: Path) -> tuple[int, int]:
     """The log end offset from the files, and from their scan."""
     return replicas.log_end(folder), batches.log_end(batches.scan(sorted(folder.glob("*.log"))))
@@ -83,7 +93,7 @@ def test_the_end_of_a_log_is_behind_its_last_whole_batch(tmp_path: Path) -> None
 
 def test_a_single_dead_replica_led_and_its_bytes_are_committed(tmp_path: Path) -> None:
     found = [replica(tmp_path, 1, 7)]
-    known = replicas.ask(cast(Cluster, NoCluster(*found)), found, {("A.x", 0): sampled(1, 4)})
+    known = asked_of(found, sampled(1, 4))
     row = log_bounds(found, known)[1]
     assert (row.leader, row.alive, row.high_watermark, row.high_watermark_from) == (
         True,
@@ -95,12 +105,10 @@ def test_a_single_dead_replica_led_and_its_bytes_are_committed(tmp_path: Path) -
 
 def test_a_dead_partition_was_led_by_whom_a_watermark_named_last(tmp_path: Path) -> None:
     found = [replica(tmp_path, number, 9) for number in (1, 2, 3)]
-    known = replicas.ask(cast(Cluster, NoCluster(*found)), found, {("A.x", 0): sampled(2, 6)})
+    known = asked_of(found, sampled(2, 6))
     rows = log_bounds(found, known)
     assert [number for number, row in rows.items() if row.leader] == [2]
-    assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {
-        (6, "sampled")
-    }
+    assert highs(rows) == {(6, "sampled")}
 
 
 def test_without_a_watermark_the_newest_epoch_and_then_the_longest_log_led(tmp_path: Path) -> None:
@@ -111,29 +119,21 @@ def test_without_a_watermark_the_newest_epoch_and_then_the_longest_log_led(tmp_p
     ]
     checkpoint(found[0], 4)
     checkpoint(found[1], 5)
-    rows = log_bounds(found, replicas.ask(cast(Cluster, NoCluster(*found)), found, {}))
+    rows = log_bounds(found, asked_of(found))
     assert [number for number, row in rows.items() if row.leader] == [3]
-    assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {
-        (5, "checkpoint")
-    }
+    assert highs(rows) == {(5, "checkpoint")}
 
 
 def test_a_checkpoint_that_is_ahead_of_the_last_sample_is_taken(tmp_path: Path) -> None:
     found = [replica(tmp_path, number, 9) for number in (1, 2)]
     checkpoint(found[1], 8)
-    rows = log_bounds(
-        found, replicas.ask(cast(Cluster, NoCluster(*found)), found, {("A.x", 0): sampled(1, 3)})
-    )
-    assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {
-        (8, "checkpoint")
-    }
+    rows = log_bounds(found, asked_of(found, sampled(1, 3)))
+    assert highs(rows) == {(8, "checkpoint")}
 
 
 def test_a_dead_follower_that_lagged_owes_nothing_past_its_end(tmp_path: Path) -> None:
     found = [replica(tmp_path, 1, 9), replica(tmp_path, 2, 3)]
-    rows = log_bounds(
-        found, replicas.ask(cast(Cluster, NoCluster(*found)), found, {("A.x", 0): sampled(1, 8)})
-    )
+    rows = log_bounds(found, asked_of(found, sampled(1, 8)))
     assert (rows[1].high_watermark, rows[2].high_watermark) == (8, 3)
 
 
@@ -206,7 +206,7 @@ def test_the_dead_metadata_quorum_was_led_by_whom_its_newest_state_names(tmp_pat
         (one.folder / "quorum-state").write_text(
             json.dumps({"leaderId": leader, "leaderEpoch": epoch})
         )
-    rows = log_bounds(found, replicas.ask(cast(Cluster, NoCluster(*found)), found, {}))
+    rows = log_bounds(found, asked_of(found))
     assert [number for number, row in rows.items() if row.leader] == [3]
     assert {row.high_watermark for row in rows.values()} == {4}
 

@@ -26,7 +26,7 @@ from linkflap.harness.guarantees import mm2, shadow
 from linkflap.harness.log.layout import ABORT, COMMIT
 from linkflap.harness.machine import cache, ledger
 from linkflap.harness.model.errors import FaultError, InputError, SetupError
-from linkflap.harness.model.events import FaultBite, LostRange
+from linkflap.harness.model.events import Event, FaultBite, LostRange
 from linkflap.harness.model.history import Watermark
 from linkflap.harness.model.protocols import Broker, World
 from linkflap.harness.model.scenario import FaultSpec, Option
@@ -37,7 +37,7 @@ from linkflap.harness.runtimes.disks import SlowDisk
 from linkflap.harness.runtimes.distribution.kafka import released
 from linkflap.harness.runtimes.kraft.broker import last_error
 from linkflap.spark_verify.facts.partition_facts import Loss, Window
-from linkflap.spark_verify.read.plan import plan
+from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.verdict.allowances import why_allowed
 from linkflap.topologies import parse
 from tests.events import event
@@ -149,6 +149,21 @@ def test_a_fault_that_was_not_injected_needs_no_heal() -> None:
     assert fault().heal() == ["nothing was changed"]
 
 
+def bitten_by(row: LostRange) -> FaultBite:
+    return FaultBite(
+        target="A", id="f", bit=True, observable="o", measured=1, expected=1, lost=(row,)
+    )
+
+
+def planned(tmp_path: Path, bite: Event, fault: str = "unclean-election") -> RunPlan:
+    """The plan of a run in which a fault had this bite."""
+    writer = RunWriter(tmp_path / "run", run())
+    writer.write(event("fault-start", "A", id="f", fault=fault))
+    writer.write(bite)
+    writer.close("finished")
+    return plan(tmp_path / "run")
+
+
 @pytest.mark.parametrize(
     ("fault_name", "bit", "measured", "lost"),
     [
@@ -168,22 +183,10 @@ def test_a_fault_that_was_not_injected_needs_no_heal() -> None:
 def test_what_a_window_lost_is_what_its_bite_measured(
     tmp_path: Any, fault_name: str, bit: bool, measured: object, lost: object
 ) -> None:
-    writer = RunWriter(tmp_path / "run", run())
-    writer.write(event("fault-start", "A", id="f", fault=fault_name))
-    writer.write(
-        event(
-            "fault-bite",
-            "A",
-            at=7,
-            id="f",
-            bit=bit,
-            observable="o",
-            measured=measured,
-            expected="e",
-        )
+    bite = event(
+        "fault-bite", "A", at=7, id="f", bit=bit, observable="o", measured=measured, expected="e"
     )
-    writer.close("finished")
-    (window,) = plan(tmp_path / "run").facts.windows
+    (window,) = planned(tmp_path, bite, fault_name).facts.windows
     assert tuple(_short(each) for each in window.lost) == lost
     assert all(each.cluster == "A" and each.records is None for each in window.lost)
 
@@ -198,16 +201,7 @@ def test_a_window_lost_exactly_what_its_bite_lists(tmp_path: Any) -> None:
         topic="A.t", partition=1, start=3, end=8, deposed_epoch=4, elected_epoch=6, elected=5,
         records=((77, 3, 2, 9),), markers=((5, 9, 0, True),),
     )  # fmt: skip
-    writer = RunWriter(tmp_path / "run", run())
-    writer.write(event("fault-start", "A", id="f", fault="unclean-election"))
-    writer.write(
-        FaultBite(
-            target="A", id="f", bit=True, observable="o", measured={"A.t-1": [3, 8]}, expected="e",
-            lost=(row,),
-        )
-    )  # fmt: skip
-    writer.close("finished")
-    (window,) = plan(tmp_path / "run").facts.windows
+    (window,) = planned(tmp_path, bitten_by(row)).facts.windows
     assert window.lost == (
         Loss(
             cluster="A", topic="A.t", partition=1, start=3, end=8, elected=5, deposed_epoch=4,
@@ -231,15 +225,9 @@ def test_a_bite_that_lists_what_it_cannot_have_taken_away_is_damage(
         topic="A.t", partition=1, start=3, end=99_999_999, deposed_epoch=4, elected_epoch=6,
         elected=5, records=tuple(records), markers=tuple(markers),
     )  # fmt: skip
-    writer = RunWriter(tmp_path / "run", run())
-    writer.write(event("fault-start", "A", id="f", fault="unclean-election"))
-    writer.write(
-        FaultBite(target="A", id="f", bit=True, observable="o", measured=1, expected=1, lost=(row,))
-    )
-    writer.close("finished")
-    planned = plan(tmp_path / "run")
-    assert planned.facts.windows[0].lost == ()
-    assert f"the bite of fault f {why}" in [each.reason for each in planned.damage]
+    run_plan = planned(tmp_path, bitten_by(row))
+    assert run_plan.facts.windows[0].lost == ()
+    assert f"the bite of fault f {why}" in [each.reason for each in run_plan.damage]
 
 
 def test_the_dead_leaders_log_lists_every_record_and_marker_that_the_elected_replica_lacks(

@@ -53,6 +53,10 @@ def folder(tmp_path: Path) -> SuiteFolder:
     return SuiteFolder.create(tmp_path / "suite", PLAN)
 
 
+def play(folder: SuiteFolder, works: Scripted | None = None) -> None:
+    Suite(folder=folder, works=cast(Workers, works or Scripted()), say=lambda text: None).run()
+
+
 def test_what_is_written_is_read_back(folder: SuiteFolder) -> None:
     one = RunResult(
         number=3,
@@ -144,13 +148,13 @@ def test_a_killed_suite_resumes_without_losing_or_inventing_runs(
 ) -> None:
     died, killed = False, Scripted(dies=dies)
     try:
-        Suite(folder=folder, works=cast(Workers, killed), say=lambda text: None).run()
+        play(folder, killed)
     except Killed:
         died = True
     before = {r.number: r for r in folder.results}
     texts = {n: folder.scenario_path(n).read_text() for n in folder.numbers()}
     again, works = SuiteFolder.open(folder.root), Scripted()
-    Suite(folder=again, works=cast(Workers, works), say=lambda text: None).run()
+    play(again, works)
     assert died or not works.started
     assert sorted(r.number for r in again.results) == [0, 1, 2, 3, 4, 5]  # each once
     assert {n: r for n in before for r in again.results if r.number == n} == before
@@ -163,12 +167,10 @@ def test_a_recording_that_had_ended_is_judged_and_not_made_again(
     folder: SuiteFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Killed):
-        Suite(folder=folder, works=cast(Workers, Scripted(dies=1)), say=lambda text: None).run()
+        play(folder, Scripted(dies=1))
     monkeypatch.setattr(work, "_recorded", lambda path: path.name == "0000")
     works = Scripted()
-    Suite(
-        folder=SuiteFolder.open(folder.root), works=cast(Workers, works), say=lambda text: None
-    ).run()
+    play(SuiteFolder.open(folder.root), works)
     assert works.judged_only == [0]
     assert 0 not in works.started
 
@@ -188,7 +190,7 @@ target = "A->B"
 
 def test_one_scenario_is_run_again_and_again_with_a_seed_of_its_own_each(tmp_path: Path) -> None:
     own = SuiteFolder.create(tmp_path / "own", replace(PLAN, name="own", given=OWN, seed=2**32 - 2))
-    Suite(folder=own, works=cast(Workers, Scripted()), say=lambda text: None).run()
+    play(own)
     made = [own.scenario(number) for number in own.numbers()]
     assert [(one.name, len(one.schedule)) for one in made] == [("mine", 1)] * 6
     assert [one.seed for one in made] == [2**32 - 2, 2**32 - 1, 0, 1, 2, 3]
@@ -197,7 +199,7 @@ def test_one_scenario_is_run_again_and_again_with_a_seed_of_its_own_each(tmp_pat
 
 
 def test_junit_has_a_case_for_each_run_failures_first(folder: SuiteFolder) -> None:
-    Suite(folder=folder, works=cast(Workers, Scripted()), say=lambda text: None).run()
+    play(folder)
     found = ElementTree.fromstring(junit(folder))
     assert (found.get("tests"), found.get("failures"), found.get("errors")) == ("6", "2", "0")
     assert [case.get("name") for case in found] == ["0002", "0005", "0000", "0001", "0003", "0004"]
@@ -216,14 +218,14 @@ def test_shards_share_out_the_numbers(tmp_path: Path) -> None:
     made = []
     for part in range(3):
         own = SuiteFolder.create(tmp_path / str(part), replace(PLAN, shard=(part, 3)))
-        Suite(folder=own, works=cast(Workers, Scripted()), say=lambda text: None).run()
+        play(own)
         made += [r.number for r in own.results]
     assert sorted(made) == list(range(18))
 
 
 def test_failed_runs_are_kept_in_full_only_so_many(tmp_path: Path) -> None:
     own = SuiteFolder.create(tmp_path / "few", replace(PLAN, runs=20, keep=2))
-    Suite(folder=own, works=cast(Workers, Scripted()), say=lambda text: None).run()
+    play(own)
     assert len(own.kept) == 2
     assert sum(r.failed for r in own.results) == 6
 
@@ -277,7 +279,7 @@ def test_a_suite_that_missed_a_required_state_is_not_valid(
         work, "observed", lambda folder: Observed(cells=cells, missed=(), outcomes={})
     )
     folder = SuiteFolder.create(tmp_path / "suite", replace(PLAN, runs=2, reach=reach))
-    Suite(folder=folder, works=cast(Workers, Scripted()), say=lambda text: None).run()
+    play(folder)
     assert verdict_of(folder.results) == "valid"
     assert unreached(SuiteFolder.open(folder.root)) == missing
     assert came_to(folder) == ("unknown" if missing else "valid")
