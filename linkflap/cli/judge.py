@@ -61,12 +61,11 @@ def judge(
     """Judges run directories, prints the results, and returns the exit code.
 
     `through` sends log messages through a progress display. `out` has other folders for the
-    judgements, by run directory. `file` is the scenario file that was run, for annotations.
+    judgements, by run directory. `file` is the scenario that was run, which annotations name if it
+    is a file.
     """
     from linkflap.harness.model.verdict import worst
-    from linkflap.judging import page
     from linkflap.report import junit as junit_report
-    from linkflap.report import table
     from linkflap.report.progress import shown_on
     from linkflap.spark_verify.spark import masters, pandas_free
     from linkflap.spark_verify.verify import verify
@@ -84,6 +83,20 @@ def judge(
             tell=progress.done,
             out=out,
         )
+    _show(judgements, file, as_json=as_json)
+    if junit:
+        junit_report.write(junit, [j.document for j in judgements])
+    if as_json:
+        documents = [dict(j.document) for j in judgements]
+        click.echo(json.dumps(documents[0] if len(documents) == 1 else documents))
+    return worst(j.verdict for j in judgements).exit_code
+
+
+def _show(judgements: Sequence[Judgement], file: str, *, as_json: bool) -> None:
+    """Writes the page of each, and prints its table; of several, a line each at the end."""
+    from linkflap.judging import page
+    from linkflap.report import table
+
     for judgement in judgements:
         _annotate(judgement, file)
         for sentence in page.write(judgement):
@@ -94,16 +107,15 @@ def judge(
                 judgement.folder,
                 kept=(judgement.kept,) if judgement.kept else (),
             )
-    if junit:
-        junit_report.write(junit, [j.document for j in judgements])
-    if as_json:
-        documents = [dict(j.document) for j in judgements]
-        click.echo(json.dumps(documents[0] if len(documents) == 1 else documents))
-    return worst(j.verdict for j in judgements).exit_code
+    for each in judgements if len(judgements) > 1 else ():
+        click.echo(f"{each.verdict.value.upper():8} {each.folder}", err=as_json)
 
 
 def _annotate(judgement: Judgement, file: str) -> None:
+    from linkflap.chaos.scenario_file import is_file
+
     found = judgement.document
     if found["verdict"] != "valid":
         why = found.get("cause") or found.get("reason") or ""
-        annotate(f"{found['verdict']}, {found['scenario']}", f"{why} ({judgement.folder})", file)
+        title, path = f"{found['verdict']}, {found['scenario']}", file if is_file(file) else ""
+        annotate(title, f"{why} ({judgement.folder})", path)

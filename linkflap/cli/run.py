@@ -214,8 +214,7 @@ def run(
         chosen = _recorded(chosen, recorded)
     runtime = runtime or chosen.runtime or runtimes.DEFAULT
     _check_kafka(scenario_name, chosen, runtime)
-    if saved is not None:
-        _save(chosen, runtime, saved, dry_run=dry_run)
+    _save(chosen, runtime, saved, dry_run=dry_run)
     if dry_run:
         return show_schedule(chosen, runtime, as_json=as_json)
     if count or until_fail:
@@ -243,8 +242,7 @@ def run(
     )
     if no_verify:
         return _leave_unjudged(chosen, folder, as_json=as_json)
-    file = scenario_name if scenario_file.is_file(scenario_name) else ""
-    return judge([folder], NOTES.through, as_json=as_json, junit=junit, file=file)
+    return judge([folder], NOTES.through, as_json=as_json, junit=junit, file=scenario_name)
 
 
 def _recorded(chosen: Scenario, how: str) -> Scenario:
@@ -313,10 +311,12 @@ def _check_alone(**given: object) -> None:
             )
 
 
-def _save(chosen: Scenario, runtime: str, path: Path, *, dry_run: bool) -> None:
+def _save(chosen: Scenario, runtime: str, path: Path | None, *, dry_run: bool) -> None:
     from linkflap.chaos.scenario_file import save
     from linkflap.recording.run import check
 
+    if path is None:
+        return
     if not dry_run:
         raise InputError(
             "--save writes a scenario instead of running it; add --dry-run, then run the file"

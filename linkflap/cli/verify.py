@@ -132,6 +132,7 @@ def _outs(folders: Sequence[Path], out: Path | None) -> dict[Path, Path]:
 
 
 def _judge_again(folders: Sequence[Path], out: Path | None, judged: VerifyCommand) -> int:
+    from linkflap.harness.model.verdict import Verdict
     from linkflap.harness.rundir import RunReader
     from linkflap.spark_verify.read.plan import plan
 
@@ -148,4 +149,4 @@ def _judge_again(folders: Sequence[Path], out: Path | None, judged: VerifyComman
     code = judged(readable, out=_outs(readable, out))
     for reason in refused:
         click.echo(f"linkflap: {reason}", err=True)
-    return WRONG_INPUT if refused else code
+    return WRONG_INPUT if refused and code != Verdict.INVALID.exit_code else code

@@ -167,11 +167,18 @@ def _due_to_foreign(
     if check.examines_any_log:
         found = _written_and_mirrored(planned.facts.topology, homes)
         return {each for each in found if each[1] in check.due}
-    if check.due_at is not None and "sends" not in check.inputs:
-        named = "reads" not in check.inputs or check.from_bytes
-        found = check.due_at(run.scenario, promotions)
-        return {each for each in found if named or each[1] != "mirrored"}
-    return ()
+    return _due_without_sends(check, run, promotions)
+
+
+def _due_without_sends(
+    check: Check, run: Run, promotions: Sequence[LogPromotion]
+) -> Iterable[tuple[str, str]]:
+    """What a check promises that needs neither an acknowledgement nor payload ids."""
+    if check.due_at is None or "sends" in check.inputs:
+        return ()
+    named = "reads" not in check.inputs or check.from_bytes
+    found = check.due_at(run.scenario, promotions)
+    return {each for each in found if named or each[1] != "mirrored"}
 
 
 def _due_anywhere(
