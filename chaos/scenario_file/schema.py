@@ -80,7 +80,7 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
     a list of words, run without a shell in `folder` (from this file's); `reads` and `writes` are
     its topics. With `library = "java"` it finds a Java and the jars of Kafka's clients in its
     environment. `exactly_once`: it promises one output for each input that its group has passed.
-    `record = "wire"`: what it writes, and what brokers acknowledge, is recorded before the brokers.
+    `record = "wire"`: what it writes and reads, and what brokers answer, is recorded before them.
     `progress_within`: as for the file, for these clients.
     """
 
