@@ -27,6 +27,7 @@ import numpy as np
 from linkflap.harness.model.guarantee import ProducerIds
 from linkflap.harness.model.payload import FOREIGN, PROCESS_SHIFT
 from linkflap.spark_verify.checks.parts.logs import changes, locate, read
+from linkflap.spark_verify.checks.parts.outcomes import uids_of
 from linkflap.spark_verify.facts.eras import Era, history
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send, Sends
 from linkflap.spark_verify.facts.view import (
@@ -280,12 +281,13 @@ def _read(read: Read, logs: Sequence[Replica]) -> Read:
 
 
 def fetched_on_the_wire(seen: PartitionView) -> Sequence[Read]:
-    """The reads; what was recorded on the wire has the payload ids of what its cluster had at that
-    offset in a batch with the same CRC.
+    """The reads; what was recorded on the wire has the payload ids of what its cluster, or one that
+    mirrors it, had at that offset in a batch with the same CRC.
 
-    A cleaner gives what it leaves of a batch another CRC: below it by offset alone. What no log has
-    was asked to be written, and has that name; or may be gone since, and is left out; or is of
-    nobody, and gets a name that no record has.
+    A cleaner gives what it leaves of a batch another CRC: below it by offset alone. What it or
+    retention took has the name of what was acknowledged there. What else no log has was asked to be
+    written, and has that name; or may be gone since, and is left out; or is of nobody, and gets a
+    name that no record has.
     """
     if not any(len(read.crcs) for read in seen.reads):
         return seen.reads
@@ -312,18 +314,33 @@ def _fetched(
     uids = _OF_NOBODY + read.offsets
     known = np.zeros(len(uids), np.bool_)
     cleaned = read.offsets < seen.compacted.get(read.cluster, 0)
-    for log in sorted(mine, key=lambda log: log.captured < read.returned):
+    mirrored = [log for log in logs if log.cluster != read.cluster]
+    for log in (*sorted(mine, key=lambda log: log.captured < read.returned), *mirrored):
         at = locate(log.records.offset, read.offsets)
         there = (at >= 0) & ~known
-        there[there] &= cleaned[there] | (
-            log.batches.crc[log.records.batch[at[there]]] == read.crcs[there]
-        )
+        same = log.batches.crc[log.records.batch[at[there]]] == read.crcs[there]
+        there[there] &= same | (cleaned[there] & (log.cluster == read.cluster))
         uids[there] = log.records.uid[at[there]]
         known |= there
     if not known.all():
         _asked_for(read, uids, known, asked)
+        start = max((log.log_start for log in mine), default=0)
+        _acknowledged_there(seen, read, uids, known, cleaned | (read.offsets < start))
     kept = known | ~(cleaned | _perhaps_gone(seen, read, mine))
     return replace(read, uids=uids[kept], offsets=read.offsets[kept], crcs=read.crcs[kept])
+
+
+def _acknowledged_there(
+    seen: PartitionView, read: Read, uids: Ints, known: Bools, gone: Bools
+) -> None:
+    """Names what was deleted or compacted since by what was acknowledged at its offset."""
+    sends = Sends.of(seen.sends)
+    sends = sends.take(sends.says("cluster", read.cluster))
+    names = uids_of(sends)[0]
+    at = locate(sends.each("offsets"), read.offsets)
+    there = (at >= 0) & gone & ~known
+    uids[there] = names[at[there]]
+    known |= there
 
 
 def _perhaps_gone(seen: PartitionView, read: Read, logs: Sequence[Replica]) -> Bools:

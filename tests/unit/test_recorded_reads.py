@@ -26,7 +26,7 @@ from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.assemble import PartitionRows
 from linkflap.spark_verify.read.names import fetched_on_the_wire
 from linkflap.spark_verify.read.pieces import history_rows
-from tests.unit.checks.histories import Log, but, view
+from tests.unit.checks.histories import Log, but, send, view
 from tests.unit.test_recorder import ID, ME, TOPIC, Wire, batch, transactional, wire
 
 __all__ = ["wire"]
@@ -459,6 +459,11 @@ def test_what_may_be_gone_since_is_left_out(wire: Wire) -> None:
     Client(wire).get(0, b"".join(THREE))
     deleted = Log("A", start=2).data(3, crc=crc(THREE[2]))
     assert seen_by(wire, deleted).reads[-1].uids.tolist() == [3]
+    seen = view([deleted], reads=reads(wire), sends=[send(7, acked=1)])
+    assert fetched_on_the_wire(seen)[-1].uids.tolist() == [7, 3]
+    mirror = Log("B").data(1, crc=crc(THREE[0]))
+    seen = view([deleted, mirror], reads=reads(wire), mirror_kind="shadow", mirror={})
+    assert fetched_on_the_wire(seen)[-1].uids.tolist() == [1, 3]
     assert "phantom-read" in kinds(seen_by(wire, Log("A").data(1, crc=crc(THREE[0]))))
 
 
