@@ -352,16 +352,17 @@ def _perhaps_gone(seen: PartitionView, read: Read, logs: Sequence[Replica]) -> B
     for loss in (loss for window in seen.windows for loss in window.lost):
         if (loss.cluster, loss.topic, loss.partition) == (read.cluster, seen.topic, seen.partition):
             gone |= (read.offsets >= loss.start) & (read.offsets < loss.end)
-    truncated = [(t.time, t.offset) for t in seen.truncations if t.cluster == read.cluster]
-    truncated += [
-        (stop.time, offset)
-        for stop in seen.stops
-        if stop.cluster == read.cluster
-        for _, offset in stop.truncated
-    ]
-    for time, offset in truncated:
+    for time, offset in _truncations(seen, read.cluster):
         gone |= (read.offsets >= offset) & (read.time <= time)
     return np.asarray(gone)
+
+
+def _truncations(seen: PartitionView, cluster: str) -> Iterator[tuple[int, int]]:
+    """When a cluster's log was truncated, and to where."""
+    yield from ((t.time, t.offset) for t in seen.truncations if t.cluster == cluster)
+    for stop in seen.stops:
+        if stop.cluster == cluster:
+            yield from ((stop.time, offset) for _, offset in stop.truncated)
 
 
 def _asked_for(
