@@ -85,7 +85,7 @@ ReplicaKey = tuple[str, str, int]
 
 
 Chunk = tuple[int, int, NDArray[np.int64], NDArray[np.int64]]
-"""Piece of the log, place of the first batch in it, headers and records, a line each."""
+"""Piece of the log, position of the first batch in it, headers and records, a line each."""
 
 
 def overlap_or_damaged(pieces: Sequence[Mapping[str, Any]]) -> bool:

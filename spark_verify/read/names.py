@@ -1,5 +1,5 @@
 """Payload ids of records that no header names: by what was recorded on the wire, by content, or by
-place.
+offset.
 
 Programs of the user's write records without linkflap's header. With `record = "wire"` a batch is
 identified by its producer id, epoch, first sequence and number of records, on the cluster whose
