@@ -68,7 +68,7 @@ from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.names import (
     fetched_on_the_wire,
     named_by_content,
-    named_by_place,
+    named_by_offset,
     named_on_the_wire,
 )
 from linkflap.spark_verify.read.plan import RunPlan
@@ -502,7 +502,7 @@ def _of_a_program(seen: PartitionView) -> PartitionView:
         shares=tuple(map(read, seen.shares)),
     )
     wired = seen.partition_facts.facts.wired
-    return (named_on_the_wire if seen.topic in wired else named_by_place)(nameless)
+    return (named_on_the_wire if seen.topic in wired else named_by_offset)(nameless)
 
 
 def _cleaned(seen: PartitionView) -> Mapping[str, int]:

@@ -114,7 +114,7 @@ def named_on_the_wire(seen: PartitionView) -> PartitionView:
     )
 
 
-def named_by_place(seen: PartitionView) -> PartitionView:
+def named_by_offset(seen: PartitionView) -> PartitionView:
     """A partition of a mirror that moves offsets, whose records have no names, and whose clients no
     history: what clients wrote is named by its cluster and offset, and copies by their content.
     After a failback it is unknown of which log readers got what, and nothing is named."""
