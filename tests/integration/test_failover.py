@@ -172,7 +172,7 @@ def test_planned_is_given_up_when_the_run_ends_before_the_mirror_drained(stage: 
     stage.clients.write(1)
     fault = FAULTS["failover-planned"](spec("failover-planned"), cast(World, stage))
     stage.stopping = True
-    with pytest.raises(FaultError, match="given up: the run is ending"):
+    with pytest.raises(FaultError, match="was abandoned: the run is ending"):
         fault.inject()
     with pytest.raises(FaultError, match="clients were not moved"):
         fault.heal()

@@ -272,7 +272,7 @@ def test_an_address_of_no_world_is_refused(
         ),
         ({"topics": {"C.orders": 1}}, "does not begin with its home cluster"),
         ({"topics": {"A.orders": 0}}, "cannot have 0 partitions"),
-        ({"topics": "A.orders"}, "topics is the text"),
+        ({"topics": "A.orders"}, "topics is 'A.orders'; it must be names of topics"),
         ({"mirror": "mm3"}, "there is no mirror 'mm3'"),
         ({"mirror_options": {"tasks": 3}}, "mirror_options need a mirror"),
         ({"runtime": "boat"}, "there is no runtime 'boat'"),

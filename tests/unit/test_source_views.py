@@ -714,7 +714,9 @@ def test_a_file_that_goes_away_is_named(
 
 def test_neither_in_the_logs_nor_in_what_readers_got() -> None:
     seen: PartitionView = view_of(
-        [Log("A").data(1, 2), Log("B").data(1)], reads=[poll((1, 0), (2, 1))]
+        [Log("A").data(1, 2), Log("B").data(1)],
+        reads=[poll((1, 0), (2, 1))],
+        mirror_kind="shadow",
     )
     bare = _of_a_program(seen)
     assert [r.records.uid.tolist() for r in bare.replicas] == [[FOREIGN, FOREIGN], [FOREIGN]]

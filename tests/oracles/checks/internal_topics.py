@@ -252,7 +252,8 @@ def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> I
             assert not isinstance(entry, TransactionState)
             if isinstance(entry, GroupMembers):
                 continue
-            batch = [b for b in log.batches if b.base_offset <= entry.offset][-1] if log else None
+            batches = reversed(log.batches if log else [])
+            batch = next((b for b in batches if b.base_offset <= entry.offset), None)
             key = entry.group, entry.topic, entry.partition
             if batch and (
                 not batch.inside or (batch.marker is not None and batch.marker.control == 1)
