@@ -43,8 +43,8 @@ def check_online(what: str) -> None:
     """Raises SetupError where nothing may be downloaded. `what`: what is missing in the cache."""
     if os.environ.get(OFFLINE):
         raise SetupError(
-            f"{what} is not in the cache {folder()}, and --offline forbids to download it; run "
-            "linkflap fetch first, or leave --offline out"
+            f"{what} is not in the cache {folder()}, and linkflap is offline (--offline or "
+            f"{OFFLINE}); run linkflap fetch on a network first, with --kafka for other releases"
         )
 
 

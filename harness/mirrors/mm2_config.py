@@ -123,11 +123,11 @@ def settings(given: Mapping[str, Option]) -> dict[str, str]:
     for name, value in found.items():
         of_client = _OF_CLIENTS.fullmatch(name) and not _KEPT.fullmatch(name)
         if name not in _NUMBERS and not of_client:
-            known = (*_NUMBERS, "consumer.…", "producer.…")
             raise InputError(
                 f"setting {name} of mirror mm2 is not passed on{nearest(name, _NUMBERS)}; "
-                f"{', '.join(known)} are, except those on which its guarantee rests, that log in "
-                "or that load code"
+                f"{', '.join(_NUMBERS)}, and settings that begin with consumer. or producer. are. "
+                "Not passed on are a client's settings on which the mirror's guarantee rests, its "
+                "logins, and classes that it loads"
             )
         try:
             if name in _NUMBERS:

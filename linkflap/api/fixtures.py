@@ -177,6 +177,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     known = [name for name in signature(deploy).parameters if name != "folder"]
     wanted = {"topology": "A->B", **_wanted(request, (*known, "judge"), with_options=False)}
     judge = wanted.pop("judge", True)
+    if not isinstance(judge, bool):
+        raise InputError(f"judge of the marker linkflap is {judge!r}; it must be True or False")
     folder = _folder(request, tmp_path)
     request.node.add_report_section("setup", "linkflap", f"run directory {folder}")
     with deploy(**{**wanted, "runtime": _runtime(wanted), "folder": folder}) as up:

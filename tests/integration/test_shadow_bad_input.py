@@ -43,6 +43,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
 @pytest.fixture
 def mirror(pair: Deployment) -> Iterator[Shadowed]:
     made = shadow(pair)
+    # A broker forgets a deleted topic before it renames the folders of its replicas.
+    until(lambda: not topics_of(pair.clusters["B"]), within=60, what="B to have no topic's folder")
     yield made
     if made.alive:
         made.crash()

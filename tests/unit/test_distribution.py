@@ -540,5 +540,7 @@ def test_offline_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv(cache_folders.OFFLINE, "1")
     monkeypatch.setenv("LINKFLAP_CACHE", str(tmp_path / "empty"))
     for fetch in (lambda: kafka(DEFAULT_KAFKA), module.toxiproxy_server):
-        with pytest.raises(SetupError, match=r"is not in the cache .*empty, and --offline forbids"):
+        with pytest.raises(
+            SetupError, match=r"is not in the cache .*empty, and linkflap is offline"
+        ):
             fetch()

@@ -253,13 +253,11 @@ def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> I
             if isinstance(entry, GroupMembers):
                 continue
             batches = reversed(log.batches if log else [])
-            batch = next((b for b in batches if b.base_offset <= entry.offset), None)
+            batch: Any = next((b for b in batches if b.base_offset <= entry.offset), None)
             key = entry.group, entry.topic, entry.partition
-            if batch and (
-                not batch.inside or (batch.marker is not None and batch.marker.control == 1)
-            ):
-                written[key].append((entry.committed, batch.leader_epoch < last))
-            elif batch and batch.marker is None:
+            if _in_force(batch):
+                written[key].append((entry.committed, bool(batch) and batch.leader_epoch < last))
+            elif batch.marker is None:
                 pending[key].append(entry.committed)
     for plain in views:
         sampled = [
@@ -282,6 +280,12 @@ def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> I
             lost += [o for g, o in acknowledged if g == group and o not in there]
             if lost:
                 yield plain.anomaly("commit-missing", cluster, lost[0])
+
+
+def _in_force(batch: Any) -> bool:
+    """Whether a commit in this batch counts: outside a transaction, in a committed one, or above
+    the bounds of the log (None), where it is in the bytes all the same."""
+    return not batch or not batch.inside or (batch.marker is not None and batch.marker.control == 1)
 
 
 def disturbed(plain: Plain, cluster: str, time: int) -> bool:
