@@ -14,6 +14,9 @@ class WithBeside(build_py):
     """An editable install finds them where they are."""
 
     def run(self) -> None:
+        if not self.editable_mode:
+            # setuptools leaves modules there that an older checkout had, and packages them again
+            shutil.rmtree(Path(self.build_lib, "linkflap"), ignore_errors=True)
         super().run()
         if not self.editable_mode:
             top, package = Path(__file__).parent, Path(self.build_lib, "linkflap")

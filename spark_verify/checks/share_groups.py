@@ -19,9 +19,9 @@ higher than that of the delivery that ended it, or the member had meanwhile got 
 partition that was sent later (it fetches only when it has handed over everything). The last two
 prove nothing around a fault of the cluster: a new leader counts anew, and an answer of a broker
 that lives may be late.
-A record has one owner at a time. So nobody is given it, not even its owner again, while a member
-holds it: till its lock expires (share.record.lock.duration.ms of the group, which linkflap sets),
-the member gives it back, or leaves, or is fenced; the client of a member that renews its lock hands
+One member at a time holds a record. No member is given it, and its holder is not given it again,
+until the lock expires (share.record.lock.duration.ms of the group, which linkflap sets), or the
+holder gives it back, leaves, or is fenced; the client of a member that renews its lock hands
 the record over once more (KIP-1222). Two deliveries are held against that where no lock can have
 expired, because the record had been sent later than that before the second one; of one member also
 where both have one delivery count, which rises with each acquisition; of two members where a broker
