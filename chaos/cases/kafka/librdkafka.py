@@ -38,7 +38,11 @@ from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Broker
 from linkflap.harness.wire.offsets import quiet
 
+ADDS_WITHIN: Final = 0.002
+"""Seconds after produce() in which librdkafka sends AddPartitionsToTxn: its timer is 1 ms."""
+PARTITIONS: Final = 12
 TIMEOUT_SECONDS: Final = 5
+TURNS: Final = 200
 _LOOKS_OFTEN: Final = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 
 
@@ -84,6 +88,35 @@ def librdkafka_3297(bench: Bench, *, late: bool) -> Observation:
     }
     after = [facts[name] for name in ("commit_again", "abort", "next_transaction")]
     return Observation(shown=after == ["_FENCED, fatal"] * len(after), facts=facts)
+
+
+@case("librdkafka-4849", ONE, claim={"flushes": False}, control={"flushes": True})
+def librdkafka_4849(bench: Bench, *, flushes: bool) -> Observation:
+    """librdkafka issue 4849: an abort right after a commit and produce() is fatal, if the
+    coordinator has not completed the commit when it is asked to add the partition."""
+    topic = bench.topic(partitions=PARTITIONS)
+    settings = {"transactional.id": bench.name("producer"), "error_cb": ignored}
+    producer = Producer(quiet(bench.bootstrap()) | settings, logger=LOG)
+    producer.init_transactions(WITHIN)
+    ended: list[str] = []
+    while len(ended) < TURNS and not any("fatal" in one for one in ended):
+        producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            producer.produce(topic, b"committed", partition=partition)
+        producer.commit_transaction(WITHIN)
+        producer.begin_transaction()
+        producer.produce(topic, b"aborted", partition=0)
+        if flushes:
+            wait_for("the record to be acknowledged", partial(_flushed, producer))
+        else:
+            producer.poll(ADDS_WITHIN)
+        ended.append(_ended(producer.abort_transaction, WITHIN))
+    facts = {"aborts": len(ended), "ended": dict(Counter(ended))}
+    return Observation(shown="INVALID_TXN_STATE, fatal" in ended, facts=facts)
+
+
+def _flushed(producer: Producer) -> bool:
+    return producer.flush(1) == 0
 
 
 SESSION_SECONDS = 6
@@ -207,7 +240,6 @@ def _noticed(consumer: Consumer, errors: list[int]) -> bool:
     return KafkaError._ALL_BROKERS_DOWN in errors
 
 
-PARTITIONS: Final = 12
 SECONDS: Final = 12.0
 EVERY: Final = 0.4
 
