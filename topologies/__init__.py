@@ -1,7 +1,7 @@
-"""Topologies: the notation (`parse`, and its inverse `arrows`), the named ones, and drawings."""
+"""Topologies: the notation (`parse`, and its inverse `arrows`) and the named ones. All of them:
+`linkflap list`."""
 
-from linkflap.topologies.drawing import draw
 from linkflap.topologies.named import TOPOLOGIES
 from linkflap.topologies.notation import parse
 
-__all__ = ["TOPOLOGIES", "draw", "parse"]
+__all__ = ["TOPOLOGIES", "parse"]

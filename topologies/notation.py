@@ -1,5 +1,5 @@
 """The notation of topologies: `parse` reads it, `arrows` writes it, and each is the inverse of the
-other.
+other. `rows` writes a topology for people.
 
     topology := paths | named
     paths    := path ("," | ";") path …             A->B, A->C        several paths: fan-out, fan-in
@@ -29,7 +29,7 @@ from typing import Final, NoReturn, TypeVar
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.security import canonical
-from linkflap.harness.model.texts import nearest
+from linkflap.harness.model.texts import counted, nearest
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
 from linkflap.topologies.named import TOPOLOGIES, check, check_brokers, check_kafka, check_name
 
@@ -374,4 +374,26 @@ def _write(cluster: ClusterSpec, written: set[str]) -> str:
     brokers = f":{cluster.brokers}" if cluster.brokers != 1 else ""
     return (
         cluster.name + version + brokers + (f"{{{cluster.security}}}" if cluster.security else "")
+    )
+
+
+def rows(topology: Topology) -> str:
+    """For people: each cluster on a line, with its brokers, its Kafka, and where its links lead."""
+    clusters = {cluster.name: "  ".join(_label(cluster)) for cluster in topology.clusters}
+    width = max(map(len, clusters.values()), default=0)
+    lines = []
+    for name, cluster in clusters.items():
+        to = ", ".join(link.destination for link in topology.links if link.source == name)
+        lines.append(f"{cluster:<{width}}  -> {to}" if to else cluster)
+    return "\n".join(lines)
+
+
+def _label(cluster: ClusterSpec) -> tuple[str, str, str]:
+    """Name, brokers, Kafka."""
+    kafka = cluster.kafka if len(cluster.kafka) <= 24 else "…" + cluster.kafka[-23:]
+    secured = f", {cluster.security}" if cluster.security else ""
+    return (
+        cluster.name,
+        f"{counted(cluster.brokers, 'broker')}{secured}",
+        f"Kafka {kafka}" if kafka[:1].isdigit() else kafka,
     )

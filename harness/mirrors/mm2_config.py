@@ -14,9 +14,8 @@ from types import MappingProxyType
 from typing import Final, Literal, cast
 
 from linkflap.harness.guarantees.mm2 import CHECKPOINT_CONNECTOR, INTERVALS, OFFSET_LAG
-from linkflap.harness.mirrors.java_patterns import reason_against
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.option import OptionAbout
+from linkflap.harness.model.option import OptionAbout, reason_against
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.security import FILE_PROVIDER, security_of
 from linkflap.harness.model.texts import nearest

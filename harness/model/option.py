@@ -1,9 +1,11 @@
 """The description of an option, for every list of options: its values, its default, and what it
-does."""
+does; and what is wrong with a pattern that a user gave for a Java program."""
 
 from __future__ import annotations
 
 import math
+import re
+import warnings
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,3 +66,33 @@ class OptionAbout:
         if math.isinf(self.high):
             return f"{number} of {self.low:.10g} or more"
         return f"{number} from {self.low:.10g} to {self.high:.10g}"
+
+
+_NAMED_GROUP: Final = re.compile(r"\(\?<(?=[A-Za-z])")
+_CLASS: Final = re.compile(r"\[\^?\]?[^\]]*\]")
+_NO_COUNT: Final = re.compile(r"\{(?![0-9]+(?:,[0-9]*)?\})")
+_JAVA_TOO: Final = re.compile(
+    "unterminated character set|bad character range .*[^[]$|missing \\), unterminated"
+    "|unbalanced parenthesis|min repeat greater|the repetition number is too large"
+    "|redefinition of group name|unexpected end of pattern"
+)
+"""Python's reasons against a pattern that hold in Java as well."""
+
+
+def reason_against(pattern: str) -> str:
+    """Why Java rejects a regular expression without backslashes, in a few words.
+
+    Empty if it may accept it: Python is asked, so that common mistakes are found before a run
+    starts anything, and what only Java can tell is left to the program that gets the pattern.
+    """
+    try:
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            re.compile(_NAMED_GROUP.sub("(?P<", pattern))
+    except (re.error, OverflowError) as error:
+        reason = str(error.msg if isinstance(error, re.error) else error)
+        anchored = any(character in pattern for character in "^${")  # Java repeats an anchor
+        nothing = reason == "nothing to repeat" and not anchored
+        return reason if nothing or _JAVA_TOO.match(reason) else ""
+    if _NO_COUNT.search(_CLASS.sub("", pattern)):
+        return "a '{' that does not begin {n}, {n,} or {n,m}"
+    return ""

@@ -31,7 +31,7 @@ def show_schedule(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
 
     from linkflap.chaos.schedule import describe, spared
     from linkflap.recording.run import check, commands
-    from linkflap.topologies import draw
+    from linkflap.topologies.notation import rows
 
     check(chosen, runtime)
     if as_json:
@@ -41,7 +41,7 @@ def show_schedule(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
     clients = f"; clients of {whose}" if whose not in ("", LIBRDKAFKA) else ""
     click.echo(
         f"{chosen.name}: {chosen.about}\nseed {chosen.seed}; runtime "
-        f"{runtime}{clients}\n\n{draw(chosen.topology)}\n"
+        f"{runtime}{clients}\n\n{rows(chosen.topology)}\n"
     )
     for id, line in describe(chosen.schedule).items():
         click.echo(f"  {id:10} {line}")

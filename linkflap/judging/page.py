@@ -8,8 +8,6 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from linkflap.harness.model.errors import InputError
-
 if TYPE_CHECKING:
     from linkflap.harness.model.verdict import Anomaly
     from linkflap.report.html import About
@@ -68,7 +66,6 @@ def about(judgement: Judgement, left_out: list[str]) -> About:
     promises = {check.name: check.guarantee for check in REGISTRY.values()} | dict(GUARANTEES)
     firsts, history = _first_of_each_kind(shown), bytes_of_history(folder) <= MOST_HISTORY
     return About(
-        drawing=_drawing(folder),
         meanings={
             kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies
         },
@@ -114,14 +111,3 @@ def _first_of_each_kind(anomalies: Sequence[Anomaly]) -> Sequence[int]:
         if not anomaly.allowed:
             found.setdefault((anomaly.check, anomaly.kind), number)
     return list(found.values())[:MOST_EXPLAINED]
-
-
-def _drawing(folder: Path) -> str:
-    """Empty where the topology is none: the report then has it in words."""
-    from linkflap.harness.rundir import RunReader
-    from linkflap.topologies import draw
-
-    try:
-        return draw(RunReader(folder).run.scenario.topology)
-    except InputError:
-        return ""

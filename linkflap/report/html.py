@@ -31,13 +31,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from linkflap.harness.machine import untrusted_files
-from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import Anomaly, Cause, CheckResult, Document
 from linkflap.harness.rundir import Damage, RunReader, write_whole
 from linkflap.report import evidence
 from linkflap.report.document import era_lines, in_short, read
 from linkflap.report.payload import payload, script_safe
 from linkflap.report.series import Series, label, series
+from linkflap.topologies.notation import rows
 
 if TYPE_CHECKING:
     from linkflap.spark_verify.inspect.explain import Explanation
@@ -199,14 +199,12 @@ all."""
 class About:
     """The page's content beside the document; all of it may be missing.
 
-    `drawing` is the topology's (topologies.draw); `meanings` says what each kind of anomaly means.
-    Of each check, `promises` is its guarantee, `facts` what else docs/checks.md says of it, and
-    `kinds` its anomalies, what they mean and their smallest example. `lanes` are the logs
-    (`lanes`), `explained` the first anomaly of each kind, `commits` the acknowledged commits with
-    their markers.
+    `meanings` says what each kind of anomaly means. Of each check, `promises` is its guarantee,
+    `facts` what else docs/checks.md says of it, and `kinds` its anomalies, what they mean and their
+    smallest example. `lanes` are the logs (`lanes`), `explained` the first anomaly of each kind,
+    `commits` the acknowledged commits with their markers.
     """
 
-    drawing: str = ""
     meanings: Mapping[str, str] = field(default_factory=dict)
     promises: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -258,7 +256,7 @@ def page(folder: Path, document: Mapping[str, object], about: About | None = Non
             judged=judged,
             run=reader.run,
             folder=str(folder),
-            drawing=about.drawing or _links(reader.run.scenario.topology),
+            clusters=rows(reader.run.scenario.topology),
             series=shown,
             style=Markup(_file("report.css")),
             script=Markup(script),
@@ -317,15 +315,6 @@ def template(name: str) -> Template:
 def stylesheet() -> str:
     """What all pages look like."""
     return _file("report.css")
-
-
-def _links(topology: Topology) -> str:
-    """Clusters and links in words, for readers without the drawing."""
-    clusters = [
-        f"{c.name}  {c.brokers} broker{'s' if c.brokers != 1 else ''}  Kafka {c.kafka}"
-        for c in topology.clusters
-    ]
-    return "\n".join([*clusters, "", *(link.name for link in topology.links)])
 
 
 def _numbered(judged: Document) -> list[tuple[int, Anomaly]]:

@@ -380,7 +380,7 @@ def test_hostile_names_are_text(
         {**lane, "topic": HOSTILE, "eras": [{**era, "owner": HOSTILE} for era in lane["eras"]]}
         for lane in beside.lanes
     ]
-    page = html.page(folder, document, replace(beside, lanes=lanes, drawing=HOSTILE))
+    page = html.page(folder, document, replace(beside, lanes=lanes))
     events = [Note(time=1, about=HOSTILE, name=HOSTILE, data={HOSTILE: HOSTILE})]
     assert HOSTILE not in html.script_safe(events)
     path = tmp_path / "hostile.html"

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from linkflap.harness.mirrors.java_patterns import reason_against
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import KILL
-from linkflap.harness.model.option import OptionAbout
+from linkflap.harness.model.option import OptionAbout, reason_against
 from linkflap.harness.model.scenario import Option, Scenario
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import CANARY, topic_pattern
