@@ -189,7 +189,7 @@ def test_a_failover_does_not_wait_for_its_source(
     try:
         began = time.monotonic()
         mirror.stop()
-        assert time.monotonic() - began < 12
+        assert time.monotonic() - began < 30
     finally:
         wide.clusters["A"].brokers[1].resume()
         link.clear()

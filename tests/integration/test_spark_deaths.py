@@ -139,7 +139,7 @@ session.session()
 pid = session._jvm.pid
 os.kill(pid, signal.SIGSTOP)
 process = psutil.Process(pid)
-until(lambda: process.status() == psutil.STATUS_STOPPED, within=10, what="the JVM to stop")
+until(lambda: process.status() == psutil.STATUS_STOPPED, within=60, what="the JVM to stop")
 if goes_on:
     threading.Timer(3, os.kill, (pid, signal.SIGCONT)).start()
 (judgement,) = verify([run])

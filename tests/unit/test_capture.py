@@ -703,7 +703,7 @@ def test_links_in_a_circle_are_followed_once(tmp_path: Path) -> None:
                 (tmp_path / name / f"kafka-{back}").symlink_to(tmp_path)
     began = time.monotonic()
     assert [f.path for f in folders("A", tmp_path)] == [tmp_path / "orders-0"]
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 def test_more_folders_than_brokers_have_are_refused(

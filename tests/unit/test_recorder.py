@@ -654,7 +654,7 @@ def running(tmp_path: Path, broker: int) -> Iterator[tuple[int, Path, int]]:
         )
         yield port, folder, child.pid
         assert child.alive
-        child.stop(within=10)
+        child.stop(within=60)
     finally:
         child.kill()
 

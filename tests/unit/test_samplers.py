@@ -134,7 +134,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch, stuck: list[bool], *, asked: int) -
     writer = SimpleNamespace(watermarks=lambda _: rows, groups=lambda _: Rows())
     sampler = ClusterSampler("B", "h:1", {"t": 1}, [], cast(RunWriter, writer), interval=0.01)
     sampler.start()
-    until(lambda: sampler.errors + sampler.samples >= asked, within=10, what="samples")
+    until(lambda: sampler.errors + sampler.samples >= asked, within=60, what="samples")
     sampler.stop()
     return rows.rows
 

