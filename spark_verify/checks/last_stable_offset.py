@@ -134,6 +134,7 @@ def open_ones(view: PartitionView, generation: LogGeneration, log: Log) -> Itera
         # The source is dead and this cluster was not promoted: nothing ends what is open.
         given_up = log.replica.end
     mirrored = view.guarantee.offsets_kept and generation.eras[-1].origin == "mirrored"
+    owner = generation.eras[-1].owner if mirrored else cluster
     taken = Taken(view, cluster)
     for i in np.flatnonzero(every.marker == NOWHERE).tolist():
         at = np.flatnonzero(records.offset >= every.first[i])
@@ -141,7 +142,7 @@ def open_ones(view: PartitionView, generation: LogGeneration, log: Log) -> Itera
             continue
         its = records.offset[at[:1]], records.uid[at[:1]]
         lost = int(np.maximum(taken.unended(*its), taken.unended(*its, commit=False))[0])
-        first, begun = int(every.first[i]), _begun(view, log, int(at[0]))
+        first, begun = int(every.first[i]), _begun(view, generation, log, int(at[0]))
         evidence: dict[str, object] = {
             "producer_id": int(every.producer_id[i]),
             "open_seconds": round((view.ended - begun) / 1e9, 1),
@@ -156,8 +157,8 @@ def open_ones(view: PartitionView, generation: LogGeneration, log: Log) -> Itera
             "what": "open", "epoch": int(every.highest_epoch[i]), "begun": begun,
             "ended": view.ended, "captured": log.replica.captured or view.ended,
             "healed": max((w.end for w in on_cluster(view.windows, cluster)), default=0),
-            "sweep": setting(view, cluster, _SWEEP, _SWEEP_DEFAULT),
-            "longest": max_timeout(view, cluster), "evidence": evidence, "elsewhere": mirrored,
+            "sweep": setting(view, owner, _SWEEP, _SWEEP_DEFAULT),
+            "longest": max_timeout(view, owner), "evidence": evidence, "elsewhere": mirrored,
         }  # fmt: skip
         yield PartialFinding(cluster=cluster, offset=first, data=data, together=cluster)
 
@@ -178,7 +179,11 @@ def last_states(view: PartitionView) -> Iterator[PartialFinding]:
             }
             for name, state in last.items()
         ]  # fmt: skip
-        data: dict[str, object] = {"what": "ids", "ids": ids, "sound": sound(view, replica)}
+        data: dict[str, object] = {
+            "what": "ids", "ids": ids, "sound": sound(view, replica),
+            "captured": replica.captured or view.ended,
+            "partitions": setting(view, cluster, "transaction.state.log.num.partitions", 1),
+        }  # fmt: skip
         yield PartialFinding(cluster=cluster, offset=0, data=data, together=cluster)
 
 
@@ -190,17 +195,26 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
 
 def _in_cluster(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
     """What is open in one cluster: by its coordinators where their logs are sound, else by age."""
-    logs = [partial.data for partial in partials if partial.data["what"] == "ids"]
-    states = {state["producer_id"]: state for data in logs for state in data["ids"]}
-    known = bool(logs) and all(data["sound"] for data in logs)
+    logs = {p.partition: p.data for p in partials if p.data["what"] == "ids"}
+    states = {state["producer_id"]: state for data in logs.values() for state in data["ids"]}
     for one in (partial for partial in partials if partial.data["what"] == "open"):
+        elsewhere = one.data["elsewhere"]
         judged = (
             _by_coordinator(one, states.get(one.data["evidence"]["producer_id"]))
-            if known and not one.data["elsewhere"]
-            else _by_age(one, torn=bool(logs) and not one.data["elsewhere"])
+            if not elsewhere and _complete(logs, one.data["begun"])
+            else _by_age(one, torn=bool(logs) and not elsewhere)
         )
         for each in judged:
             yield one.combined(each)
+
+
+def _complete(logs: Mapping[int, Mapping[str, Any]], begun: int) -> bool:
+    """Whether these are all partitions of the coordinators' log, sound, and copied after a
+    transaction had begun."""
+    last = max(data["partitions"] - 1 for data in logs.values()) if logs else 0
+    return set(logs) == set(range(max([last, *logs]) + 1)) and all(
+        data["sound"] and data["captured"] >= begun for data in logs.values()
+    )
 
 
 def _by_coordinator(
@@ -294,12 +308,18 @@ def _refused_over(view: PartitionView, generation: LogGeneration) -> str:
     )
 
 
-def _begun(view: PartitionView, log: Log, row: int) -> int:
-    """When a record was sent, by its sender's row and the harness's clock; its timestamp is from
-    its client's clock."""
-    uid = int(log.records.uid[row])
+def _begun(view: PartitionView, generation: LogGeneration, log: Log, row: int) -> int:
+    """When a record was sent, by its sender's row and the harness's clock. Without one by its
+    timestamp, as far as samples of the high watermark permit: clients choose timestamps."""
+    uid, offset = int(log.records.uid[row]), int(log.records.offset[row])
     invoked = [s.invoked for s in view.sends if s.first_uid <= uid < s.first_uid + len(s.offsets)]
-    return invoked[0] if invoked else int(log.records.timestamp[row]) * 1_000_000
+    written, marks = int(log.records.timestamp[row]) * MS, marks_in(view, generation)
+    if invoked or marks is None:
+        return invoked[0] if invoked else written
+    had = marks.high_watermark > offset
+    if written > view.ended:
+        return int(marks.returned[had].min(initial=view.ended))
+    return max(written, int(marks.time[~had].max(initial=0)))
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

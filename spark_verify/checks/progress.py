@@ -12,9 +12,10 @@ when the first fault began.
 
 A client stalls if it has work and makes no progress for `progress_within`. Partitions whose leader
 did not answer meanwhile prove nothing: that makes the check unknown. So does a run that ended
-before that time had passed. A program that ended by itself meanwhile did not stand still. A slow
-consumer reads its partitions one after the other: it has not stalled in one as long as it works in
-another on what was there when it left the first.
+before that time had passed. A program that ended by itself did not stand still then, but may
+from its next start on. A slow consumer reads its partitions one after the other: it has not stalled
+in one as long as it works in another on what was there when it left the first. A producer stalls in
+one partition if all that it tried to send there for so long failed.
 
 A producer's error is fatal where it says that the producer was fenced, or that its state cannot go
 on, and it did nothing afterwards. Only another InitProducerId of its transactional id may fence it,
@@ -25,6 +26,7 @@ after its timeout. An unclean election may have taken its state away.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -104,7 +106,7 @@ def _consumer(view: PartitionView, client: Awaited) -> Iterator[Finding]:
     if moves is None:
         return
     began, at = _stands(client, moves, marks.time, ends)
-    over = np.append(began[1:], client.until)
+    over = np.append(began[1:], max(_seen_until(client, marks), int(began[-1])))
     record = np.searchsorted(readable, at)
     there = record < len(readable)
     wanted = readable[np.minimum(record, len(readable) - 1)] if len(readable) else at
@@ -112,12 +114,13 @@ def _consumer(view: PartitionView, client: Awaited) -> Iterator[Finding]:
     there &= sample < len(ends)
     began = np.maximum(began, marks.time[np.minimum(sample, len(ends) - 1)])
     waits = there & (over > began)
+    still = [_longest(b, client.exits, o) for b, o in zip(began, over, strict=True)]
+    began, over = np.array(still, np.int64).T
     if len(at) > 1 or not waits.any():
         yield Examined(cluster=client.cluster, origin=_origin(view, client), count=1)
     # the last interval may have been shortened
     asked = waits & (over - began >= client.within)
     asked[-1] |= waits[-1] and len(at) == 1 and over[-1] - began[-1] > SOON
-    asked &= [not _exited(client.exits, *pair) for pair in zip(began, over, strict=True)]
     rows = np.flatnonzero(asked)
     last = np.searchsorted(marks.time, over[rows], side="right") - 1
     answered = [_answered(marks.time, int(began[row]), int(over[row])) for row in rows.tolist()]
@@ -140,9 +143,16 @@ def _consumer(view: PartitionView, client: Awaited) -> Iterator[Finding]:
     yield _partial(client, data)
 
 
-def _exited(exits: Sequence[int], began: int, over: int) -> bool:
-    """Whether a program ended by itself between two times."""
-    return any(began <= time <= over for time in exits)
+def _seen_until(client: Awaited, marks: Watermarks) -> int:
+    """Until when its position is known: the sampler is stopped soon after the client's work."""
+    last = int(marks.returned[-1])
+    return client.until if client.until - last > UNSAMPLED else min(client.until, last)
+
+
+def _longest(began: int, between: Sequence[int], over: int) -> tuple[int, int]:
+    """The longest time from `began` to `over` in which nothing of what may be `between` lies."""
+    edges = [began, *sorted(time for time in between if began < time < over), over]
+    return max(pairwise(edges), key=lambda pair: pair[1] - pair[0])
 
 
 def _readable(view: PartitionView, client: Awaited) -> Ints | None:
@@ -387,13 +397,13 @@ def _judge(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
     if since >= until or not _had_work(data, done, inputs, mine):
         return
     inside = done[(done > since) & (done <= until)]
-    edges = np.concatenate([[since], inside, [until]])
-    longest = int(np.argmax(np.diff(edges)))
-    began, over = int(edges[longest]), int(edges[longest + 1])
-    silent = over - began >= within and not _exited(data["exits"], began, over)
+    began, over = _longest(since, [*inside.tolist(), *data["exits"]], until)
+    silent = over - began >= within
     if silent and all(part.data["answered"] for part in mine):
         yield _stalled(mine, began, over)
-    elif silent or (not len(inside) and over - began > SOON):
+    elif not silent and len(inside):
+        yield from _in_one_partition(mine)
+    elif silent or over - began > SOON:
         reason = (
             f"{data['client']} did nothing on {mine[0].cluster} for {(over - began) / 1e9:.1f} s "
             f"after the last fault, and whether it stalled is unknown: "
@@ -403,6 +413,18 @@ def _judge(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
             else f"it was stopped before {within / 1e9:.1f} s had passed, or ended by itself"
         )
         yield Combined(found=Unjudged(reason), topic=mine[0].topic, partition=-1)
+
+
+def _in_one_partition(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
+    """Partitions in which nothing was acknowledged of what a producer tried to send for so long."""
+    for part in (part for part in mine if part.data["answered"]):
+        since, until, within = (part.data[name] for name in ("since", "until", "within"))
+        tried, done = (np.sort(_column([part], name)) for name in ("acted", "done"))
+        edges = [since, *done[(done > since) & (done < until)].tolist(), until]
+        for began, over in pairwise(edges):
+            some = tried[(tried > began) & (tried < over)]
+            if len(some) and some[-1] - some[0] >= within:
+                yield _stalled([part], int(some[0]), int(some[-1]))
 
 
 def _had_work(

@@ -218,7 +218,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             if log is not None:
                 dead = generation.lost is not None or generation.cluster in plain.view.deaths
                 if generation.last and not dead and not log.torn:
-                    suspects += list(_hanging(plain, generation, log, views))
+                    suspects += list(_hanging(plain, story, generation, log, views))
             suspects += list(_mismatches(plain, story, generation, marks))
             found += [plain.anomaly(kind, generation.cluster, offset) for kind, offset in suspects]
     return found
@@ -391,7 +391,7 @@ def _lso(every: Sequence[Any], high: int) -> int:
 
 
 def _hanging(
-    plain: Plain, generation: PlainGeneration, log: PlainLog, views: Sequence[Plain]
+    plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog, views: Sequence[Plain]
 ) -> Iterator[tuple[str, int]]:
     own = (
         [start for start, _, _, source in generation.eras()[1:] if not source]
@@ -422,11 +422,11 @@ def _hanging(
         if never_promoted or each.first < max(own, default=0):
             yield "hanging-transaction", each.first
             continue
-        begun = _sent(plain, first)
+        begun = _sent(plain, first, story.marks(generation))
         over = (
             begun + LONGEST
             if plain.keeps and follows
-            else _over(plain, generation.cluster, each, views, begun + LONGEST)
+            else _over(plain, generation.cluster, each, views, begun)
         )
         healed = [w.end for w in plain.view.windows if w.on.cluster == generation.cluster]
         if over is None:
@@ -438,16 +438,21 @@ def _hanging(
 
 
 def _over(
-    plain: Plain, cluster: str, transaction: Any, views: Sequence[Plain], longest: int
+    plain: Plain, cluster: str, transaction: Any, views: Sequence[Plain], begun: int
 ) -> int | None:
     """When the coordinator may end a transaction at the latest; -1 if it knows of none, None if
     nobody can know."""
-    topics = [v for v in views if v.topic == "__transaction_state" and v.final(cluster)]
+    longest = begun + LONGEST
+    topics = {
+        v.partition: v for v in views if v.topic == "__transaction_state" and v.final(cluster)
+    }
     if not topics:
         return longest
-    if any(_sound(v, cluster) is None for v in topics):
+    copied = [log.captured or plain.ended for v in topics.values() if (log := v.final(cluster))]
+    some_lack = set(topics) != set(range(max(topics) + 1)) or min(copied) < begun
+    if some_lack or any(_sound(v, cluster) is None for v in topics.values()):
         return longest if plain.ended > longest + SWEEP + GRACE else None
-    last = {s.transactional_id: s for v in topics for s in states_of(v, cluster)}
+    last = {s.transactional_id: s for v in topics.values() for s in states_of(v, cluster)}
     mine = [s for s in last.values() if s.producer_id == transaction.pid]
     if not mine:
         return -1
@@ -464,7 +469,14 @@ def _over(
     return None if aborted and state.updated * 1_000_000 + 2 * SECOND >= captured else -1
 
 
-def _sent(plain: Plain, record: Any) -> int:
-    """The time, by the harness's clock; by the client's clock if the harness did not record it."""
+def _sent(plain: Plain, record: Any, marks: Sequence[Any]) -> int:
+    """The time, by the harness's clock; if the harness did not record it by the client's clock, but
+    not after the run, nor while the log was sampled without the record."""
     invoked = [s.invoked for s in plain.sends if record.uid in [uid for uid, _, _ in of_send(s)]]
-    return int(invoked[0]) if invoked else int(record.timestamp) * 1_000_000
+    if invoked:
+        return int(invoked[0])
+    sent = int(record.timestamp) * 1_000_000
+    if sent > plain.ended:
+        had = [m.returned for m in marks if m.high_watermark > record.offset]
+        return int(min(had or [plain.ended]))
+    return int(max([sent, *(m.time for m in marks if m.high_watermark <= record.offset)]))

@@ -146,12 +146,17 @@ def _dated(one: TransactionState, now: int) -> TransactionState:
 
 
 def set_to(
-    seen: PartitionView, name: str = "", value: int = 0, *, kafka: str = "4.3.1"
+    seen: PartitionView,
+    name: str = "",
+    value: int = 0,
+    *,
+    kafka: str = "4.3.1",
+    on: str = "AB",
 ) -> PartitionView:
     """The same, of clusters with this setting of their brokers, or of this release."""
     topology = seen.topology
     clusters = tuple(
-        replace(c, config={name: str(value)} if name else {}, kafka=kafka)
+        replace(c, config={name: str(value)} if name and c.name in on else {}, kafka=kafka)
         for c in topology.clusters
     )
     return but(seen, topology=replace(topology, clusters=clusters))

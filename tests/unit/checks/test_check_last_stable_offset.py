@@ -37,6 +37,7 @@ from tests.unit.checks.histories import (
     SECOND,
     History,
     Log,
+    but,
     commit,
     ints,
     mirror_stop,
@@ -48,6 +49,7 @@ from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
     findings,
+    unjudged,
 )
 
 
@@ -631,6 +633,51 @@ def test_a_coordinators_log_with_a_hole_does_not_decide() -> None:
     (one,) = check.combine(partials)
     assert isinstance(one.found, Unjudged)
     assert anomalies(NAME, open_for(916), hole) == HANGS
+
+
+@pytest.mark.parametrize(
+    "knows_not",
+    [
+        [but(last(COMPLETE_COMMIT), partition=1)],
+        [last(COMPLETE_COMMIT), but(last(EMPTY, pid=8), partition=2)],
+        [set_to(last(COMPLETE_COMMIT), "transaction.state.log.num.partitions", 2)],
+        [last(COMPLETE_COMMIT, log=Log("A").taken("1-failover", at=999))],
+    ],
+    ids=["the first partition", "one in the middle", "the last one", "copied before it began"],
+)
+def test_what_of_the_coordinators_log_is_missing_or_older_may_know_the_transaction(
+    knows_not: Sequence[PartitionView],
+) -> None:
+    assert anomalies(NAME, open_for(80), *knows_not) == []
+    (reason,) = unjudged(NAME, open_for(80), *knows_not)
+    assert reason.startswith("the coordinator's log cannot say")
+    assert anomalies(NAME, open_for(916), *knows_not) == HANGS
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds", "found"),
+    [(1, 80, LINGERS), (1, 816, HANGS), (1, 814, LINGERS), (9000, 80, LINGERS), (9000, 817, HANGS)],
+)
+def test_timestamps_that_a_program_chose_make_no_transaction_older_or_younger(
+    written: int, seconds: int, found: list[tuple[str, str, int]]
+) -> None:
+    """Sampled at 900 s without, at 901 s with the record."""
+    log = Log("A").data(1, pid=7, epoch=2, transactional=True, written=written * SECOND)
+    marks = samples((0, 0), (0, 1), every=SECOND)
+    marks = replace(marks, time=marks.time + 899 * SECOND, returned=marks.returned + 899 * SECOND)
+    one = view([log], watermarks={"A": marks}, ended=(900 + 100 + seconds) * SECOND)
+    assert anomalies(NAME, one) == found
+
+
+def test_what_is_mirrored_ends_by_the_settings_of_the_cluster_that_it_comes_from() -> None:
+    b = Log("B").txn(1, pid=7, end=None)
+    marks = {"B": samples((0, 1))}
+    mirrored = view([b], watermarks=marks, mirror_kind="shadow", ended=ENDED + 80 * SECOND)
+    longest = "transaction.max.timeout.ms"
+    there = [("lingering-transaction", "B", 0)]
+    assert anomalies(NAME, set_to(mirrored, longest, 60_000, on="B")) == there
+    there = [("hanging-transaction", "B", 0)]
+    assert anomalies(NAME, set_to(mirrored, longest, 60_000, on="A")) == there
 
 
 def test_what_was_aborted_while_it_was_captured_is_unknown() -> None:

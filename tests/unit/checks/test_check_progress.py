@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,10 +28,12 @@ NAME = "progress"
 SINCE, UNTIL = 10, 100
 
 
-def marks(*ends: tuple[int, int], missing: tuple[int, int] = (0, 0)) -> dict[str, Watermarks]:
+def marks(
+    *ends: tuple[int, int], missing: tuple[int, int] = (0, 0), last: int = 130
+) -> dict[str, Watermarks]:
     """Samples of A each second: the last stable offset, which grows at these (second, end);
     nobody answered between the seconds of `missing`."""
-    seconds = [s for s in range(1, 131) if not missing[0] < s < missing[1]]
+    seconds = [s for s in range(1, last + 1) if not missing[0] < s < missing[1]]
     stable = [max([end for at, end in ends if at <= s], default=0) for s in seconds]
     time = np.array(seconds, np.int64) * SECOND
     n = len(seconds)
@@ -119,8 +122,12 @@ ACCEPTED = {
     "work that came late": (seen(GROUP, groups=group_at((9, 1)), sampled=marks((97, 2))), 0),
     "it never was in this partition": (seen(OWN_GROUP, groups=group_at((9, 0))), 0),
     "another cluster's group": (seen(replace(GROUP, cluster="B"), groups=group_at((9, 0))), 0),
-    "a program that ended by itself": (
-        seen(replace(GROUP, exits=(50 * SECOND,)), groups=group_at((9, 0))), 0,
+    "a program that ended by itself, and went on": (
+        seen(replace(GROUP, exits=(50 * SECOND,)), groups=group_at((9, 0), (95, 2))), 1,
+    ),
+    "a group that is sampled until shortly before it is stopped": (
+        seen(replace(GROUP, within=87 * SECOND), groups=group_at((9, 0), (11, 1)),
+             sampled=marks((5, 2), last=97)), 1,
     ),
     "a reader that goes on": (seen(READER, reads=read_to((9, 1), (50, 2))), 1),
     "a reader of another cluster": (seen(READER, reads=read_to((9, 1), cluster="B")), 0),
@@ -204,6 +211,37 @@ STALLED = {
 def test_each_kind_of_client_can_stall(case: str) -> None:
     history, offset = STALLED[case]
     assert anomalies(NAME, history) == [("stalled", "A", offset)]
+
+
+@pytest.mark.parametrize(
+    ("exits", "since"), [((20, 30), 30), ((95,), 10), ((5,), 10), ((100,), 10)]
+)
+def test_a_program_that_ended_by_itself_may_stand_still_before_and_from_its_next_start_on(
+    exits: Sequence[int], since: int
+) -> None:
+    client = replace(GROUP, exits=tuple(second * SECOND for second in exits))
+    (found,) = findings(NAME, seen(client, groups=group_at((9, 1))))
+    over = 95 if exits == (95,) else UNTIL
+    assert (found.kind, found.evidence["seconds"]) == ("stalled", over - since)
+    writes = replace(PROGRAM, exits=client.exits)
+    (found,) = findings(NAME, seen(writes, sampled=marks((3, 1), (7, 2))))
+    assert (found.kind, found.evidence["seconds"]) == ("stalled", over - since)
+
+
+def test_a_program_that_ends_again_and_again_makes_it_unknown() -> None:
+    (combined,) = _combined(seen(replace(GROUP, exits=(50 * SECOND,)), groups=group_at((9, 0))))
+    assert isinstance(combined, Unjudged)
+
+
+@pytest.mark.parametrize(
+    ("tried", "found"), [((11, 50, 71), [("stalled", "A", -1)]), ((11, 50, 70), []), ((11,), [])]
+)
+def test_a_producer_can_stall_in_one_partition(
+    tried: Sequence[int], found: list[tuple[str, str, int]]
+) -> None:
+    here = seen(PRODUCER, sends=[by(at + 1, outcome="info") for at in tried])
+    there = but(seen(PRODUCER, sends=[by(at) for at in range(11, 99, 2)]), partition=1)
+    assert anomalies(NAME, here, there) == found
 
 
 def test_a_share_group_stalls_at_the_end_of_what_it_acquired() -> None:
