@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -37,18 +36,17 @@ from linkflap.harness.model.protocols import Bite, Broker, Cluster, World
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
 from linkflap.harness.model.wait import now
-from linkflap.harness.wire import messages
+from linkflap.harness.wire import requests
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import AnyOf
 from linkflap.harness.wire.messages import Error
 from linkflap.harness.wire.offsets import answered_bounds, quiet
+from linkflap.harness.wire.requests import PREFERRED, UNCLEAN
 
 MOVES_WITHIN: Final = 30.0
 MOVES_BACK_WITHIN: Final = 60.0
 COORDINATORS: Final = ("__transaction_state", "__consumer_offsets")
 _INTERNAL: Final = "__"
-_TIMEOUT: Final = timedelta(seconds=10)
-_PREFERRED: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,34 +209,12 @@ async def reordered(
     """Reassigns the replicas of partitions in these orders (KIP-455), and elects the first of each
     (KIP-460). Raises Unanswered."""
     nodes = AnyOf(addresses)
-    by_topic: dict[str, dict[int, Sequence[int]]] = {}
-    for (topic, number), order in orders.items():
-        by_topic.setdefault(topic, {})[number] = order
     try:
-        m = messages.request("alter_partition_reassignments", 0)
-        partition = m.ReassignablePartition
-        rows = tuple(
-            m.ReassignableTopic(
-                name=topic,
-                partitions=tuple(
-                    partition(partition_index=n, replicas=tuple(r)) for n, r in numbers.items()
-                ),
-            )
-            for topic, numbers in by_topic.items()
-        )
-        body = m.AlterPartitionReassignmentsRequest(timeout=_TIMEOUT, topics=rows)
+        body = requests.reassignment(orders)
         answer = await nodes.call("alter_partition_reassignments", 0, body, within=15)
         if answer.error_code != Error.none:
             raise Unanswered(f"reassigning was refused: {answer.error_code.name}")
-        m = messages.request("elect_leaders", 2)
-        tps = tuple(
-            m.TopicPartitions(topic=topic, partitions=tuple(numbers))
-            for topic, numbers in by_topic.items()
-        )
-        body = m.ElectLeadersRequest(
-            election_type=_PREFERRED, topic_partitions=tps, timeout=_TIMEOUT
-        )
-        await nodes.call("elect_leaders", 2, body, within=15)
+        await nodes.call("elect_leaders", 2, requests.election(orders, PREFERRED), within=15)
     finally:
         nodes.close()
 
@@ -291,7 +267,6 @@ def set_values(cluster: Cluster, values: Mapping[str, str | None]) -> None:
 
 LEAST_BROKERS: Final = 3
 STEP_WITHIN: Final = 60.0
-_UNCLEAN: Final = 1
 
 Wanted = Callable[[PartitionMetadata], bool]
 Reached = Callable[[], bool]
@@ -616,16 +591,7 @@ def _runs(records: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, i
 async def elected(addresses: Sequence[str], partitions: Sequence[TopicPartition]) -> None:
     """Requests an unclean election of these partitions (KIP-460). Raises Unanswered."""
     nodes = AnyOf(addresses)
-    by_topic: dict[str, list[int]] = {}
-    for topic, number in partitions:
-        by_topic.setdefault(topic, []).append(number)
     try:
-        m = messages.request("elect_leaders", 2)
-        tps = tuple(
-            m.TopicPartitions(topic=topic, partitions=tuple(numbers))
-            for topic, numbers in by_topic.items()
-        )
-        body = m.ElectLeadersRequest(election_type=_UNCLEAN, topic_partitions=tps, timeout=_TIMEOUT)
-        await nodes.call("elect_leaders", 2, body, within=15)
+        await nodes.call("elect_leaders", 2, requests.election(partitions, UNCLEAN), within=15)
     finally:
         nodes.close()

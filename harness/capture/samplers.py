@@ -53,8 +53,9 @@ from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import now, until
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.wire.access import Unanswered
-from linkflap.harness.wire.connection import EARLIEST, LATEST, Connection, replica_offsets
+from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.offsets import quiet, settings_on_topics
+from linkflap.harness.wire.requests import EARLIEST, LATEST, replica_offsets
 
 INTERVAL: Final = 1.0
 AGAIN: Final = int(5e9)

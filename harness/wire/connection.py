@@ -2,9 +2,6 @@
 
 After any failure the connection is closed, and the next call opens a new one. Only one thing is
 retried: a request on a connection that has answered before and that the peer has closed since.
-
-Log starts and ends of single replicas: a follower answers ListOffsets itself if the request
-comes from a debugging replica (ListOffsetsRequest.DEBUGGING_REPLICA_ID).
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ import ssl
 from collections.abc import Iterable
 from typing import Final
 
-from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import (
     CLIENT,
@@ -28,7 +24,7 @@ from linkflap.harness.wire.access import (
     logging_in,
 )
 from linkflap.harness.wire.bulk import Buffer, Pieces
-from linkflap.harness.wire.messages import Error, Malformed, Message
+from linkflap.harness.wire.messages import Malformed, Message
 from linkflap.harness.wire.stream import Stream
 
 _CONNECT_SECONDS: Final = 3.0
@@ -145,47 +141,22 @@ class AnyOf:
             connection.close()
 
 
+class Connections:
+    """Connections to the nodes of a cluster, one per address, made when they are first needed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Connection] = {}
+
+    def at(self, address: str) -> Connection:
+        return self._known.setdefault(address, Connection(address))
+
+    def close(self) -> None:
+        for connection in self._known.values():
+            connection.close()
+
+
 async def quietly_closed(writer: asyncio.StreamWriter) -> None:
     """Closes a stream whose peer may have disconnected."""
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
-
-
-DEBUGGING: Final = -2
-"""The replica id of such requests. The isolation level of the request is ignored."""
-EARLIEST: Final = -2
-LATEST: Final = -1
-
-
-async def replica_offsets(
-    connection: Connection, partitions: Iterable[TopicPartition], which: int, *, within: float = 10
-) -> dict[TopicPartition, int]:
-    """The log start (EARLIEST) or log end offset (LATEST) of the partitions that this broker has a
-    replica of. Raises Unanswered."""
-    m = messages.request("list_offsets", 7)
-    by_topic: dict[str, list[int]] = {}
-    for topic, number in partitions:
-        by_topic.setdefault(topic, []).append(number)
-    topics = tuple(
-        m.ListOffsetsTopic(
-            name=topic,
-            partitions=tuple(
-                m.ListOffsetsPartition(partition_index=number, timestamp=which)
-                for number in numbers
-            ),
-        )
-        for topic, numbers in by_topic.items()
-    )
-    answer = await connection.call(
-        "list_offsets",
-        7,
-        m.ListOffsetsRequest(replica_id=DEBUGGING, isolation_level=0, topics=topics),
-        within=within,
-    )
-    return {
-        (str(topic.name), int(row.partition_index)): int(row.offset)
-        for topic in answer.topics
-        for row in topic.partitions
-        if row.error_code == Error.none
-    }

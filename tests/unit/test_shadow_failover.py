@@ -20,12 +20,7 @@ from linkflap.harness.mirrors.shadow import (
     open_transactions,
     producer_id_advance,
 )
-from linkflap.harness.mirrors.shadow.destination.client import (
-    Destination,
-    Led,
-    MetadataSnapshot,
-    Topic,
-)
+from linkflap.harness.mirrors.shadow.destination.client import Destination, MetadataSnapshot
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
 from linkflap.harness.mirrors.shadow.failback import failback_point
 from linkflap.harness.mirrors.shadow.failover import FailoverRun, Handover
@@ -41,6 +36,7 @@ from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import Connection
+from linkflap.harness.wire.requests import Led, Topic
 from tests.shadows import config
 
 

@@ -27,7 +27,7 @@ from linkflap.harness.mirrors.shadow.batches import (
     stamp,
     within,
 )
-from linkflap.harness.mirrors.shadow.destination.client import Led, MetadataSnapshot, Topic
+from linkflap.harness.mirrors.shadow.destination.client import MetadataSnapshot
 from linkflap.harness.mirrors.shadow.destination.leader import Leader
 from linkflap.harness.mirrors.shadow.group_offsets import clamped
 from linkflap.harness.mirrors.shadow.journal import Journal, PartitionNote, TopicNote
@@ -40,6 +40,7 @@ from linkflap.harness.mirrors.shadow.source import (
     truncation_point,
 )
 from linkflap.harness.wire import messages
+from linkflap.harness.wire.requests import Led, Topic
 from tests import kafka_log
 from tests.kafka_log import batch, record
 from tests.shadows import config

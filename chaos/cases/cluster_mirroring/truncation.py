@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -21,9 +21,9 @@ from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.log import layout
 from linkflap.harness.mirrors.cluster_mirroring.admin import MIRRORING
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
-from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.messages import Error
+from linkflap.harness.wire.requests import fetch
 from linkflap.topologies import parse
 
 BOTH, ALONE, AFTER = 10, 10, 5
@@ -121,16 +121,10 @@ class _Fetches:
                 self.answers["none"] += 1
 
     def _fetch(self) -> None:
-        m = messages.request("fetch", 12)
-        row = m.FetchPartition(partition=0, fetch_offset=self.offset, partition_max_bytes=_BYTES)
-        body = m.FetchRequest(
+        body = replace(
+            fetch(12, self.topic, 0, self.offset, most=_BYTES),
             max_wait=timedelta(0),
-            min_bytes=0,
-            max_bytes=_BYTES,
             isolation_level=_COMMITTED,
-            topics=(m.FetchTopic(topic=self.topic, partitions=(row,)),),
-            forgotten_topics_data=(),
-            rack_id="",
         )
         answer = self.wire.call("fetch", 12, body)
         fetched = answer.responses[0].partitions[0]

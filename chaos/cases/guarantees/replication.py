@@ -4,14 +4,13 @@ epochs (KIP-320)."""
 from __future__ import annotations
 
 import contextlib
-from datetime import timedelta
 
 from linkflap.chaos.cases.bench import THREE, Bench, nodes, wait_for
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.wire import record_batch
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.wire import messages
+from linkflap.harness.wire.requests import fetch
 
 
 @case("min-isr", THREE, claim={"acks": -1}, control={"acks": 1})
@@ -85,19 +84,8 @@ def leader_epochs(bench: Bench, *, with_epoch: bool) -> Observation:
     home.start()
     bench.led(topic, by=home)
     asked = bench.ask(home)
-    m = messages.request("fetch", 12)
-    row = m.FetchPartition(
-        partition=0,
-        current_leader_epoch=before if with_epoch else -1,
-        fetch_offset=0,
-        partition_max_bytes=1 << 20,
-    )
-    body = m.FetchRequest(
-        max_wait=timedelta(milliseconds=100),
-        min_bytes=1,
-        topics=(m.FetchTopic(topic=topic, partitions=(row,)),),
-        forgotten_topics_data=(),
-    )
+    known = before if with_epoch else -1
+    body = fetch(12, topic, 0, 0, most=1 << 20, epoch=known)
 
     def answered() -> str | None:
         error = str(asked.call("fetch", 12, body).responses[0].partitions[0].error_code.name)
@@ -106,5 +94,5 @@ def leader_epochs(bench: Bench, *, with_epoch: bool) -> Observation:
     error = wait_for("an answer", answered)
     return Observation(
         shown=error == "none",
-        facts={"epoch_of_the_fetch": before if with_epoch else -1, "fetch": error},
+        facts={"epoch_of_the_fetch": known, "fetch": error},
     )

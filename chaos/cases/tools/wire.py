@@ -17,6 +17,7 @@ from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered, access_to
 from linkflap.harness.wire.messages import Error, Message
 from linkflap.harness.wire.peer import Peer
+from linkflap.harness.wire.requests import Led, by_topic, metadata, topics_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +49,6 @@ def record_batch(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leadership:
-    """One partition as a broker's metadata has it; `leader` is -1 when it has none."""
-
-    leader: int
-    epoch: int
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-
-
 TRANSACTION: Final = 1
 GROUP: Final = 0
 _GROUP_RESOURCE: Final = 32
@@ -78,26 +69,10 @@ class Wire:
     def close(self) -> None:
         self._peer.close()
 
-    def leadership(self, topic: str) -> Mapping[int, Leadership]:
+    def leadership(self, topic: str) -> Mapping[int, Led]:
         """What this broker's metadata says of a topic; empty while it does not know it."""
-        m = messages.request("metadata", 12)
-        wanted = (m.MetadataRequestTopic(topic_id=None, name=topic),)
-        body = m.MetadataRequest(
-            topics=wanted,
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
-        )
-        answer = self.call("metadata", 12, body)
-        return {
-            int(p.partition_index): Leadership(
-                leader=int(p.leader_id),
-                epoch=int(p.leader_epoch),
-                replicas=tuple(map(int, p.replica_nodes)),
-                in_sync=tuple(map(int, p.isr_nodes)),
-            )
-            for t in answer.topics
-            for p in t.partitions
-        }
+        known = topics_in(self.call("metadata", 12, metadata([topic])))
+        return known[topic].partitions if topic in known else {}
 
     def coordinator(self, key: str, kind: int) -> int:
         """The broker that coordinates a transactional id or a group, once there is one."""
@@ -166,16 +141,13 @@ class Wire:
         """AddPartitionsToTxn v3, as clients before KIP-890 send it; the first error's name, or
         "none"."""
         m = messages.request("add_partitions_to_txn", 3)
-        topics: dict[str, list[int]] = {}
-        for topic, partition in partitions:
-            topics.setdefault(topic, []).append(partition)
         body = m.AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=transactional_id,
             v3_and_below_producer_id=producer.id,
             v3_and_below_producer_epoch=producer.epoch,
             v3_and_below_topics=tuple(
                 m.AddPartitionsToTxnTopic(name=name, partitions=tuple(numbers))
-                for name, numbers in topics.items()
+                for name, numbers in by_topic(partitions).items()
             ),
         )
 
@@ -379,7 +351,7 @@ class Wire:
         )
 
 
-def answered(address: str, topic: str) -> Mapping[int, Leadership]:
+def answered(address: str, topic: str) -> Mapping[int, Led]:
     """As `Wire.leadership`, of a broker that may be down: then empty."""
     wire = Wire(address)
     try:

@@ -28,7 +28,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination.client import Destination, Led, MetadataSnapshot
+from linkflap.harness.mirrors.shadow.destination.client import Destination, MetadataSnapshot
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
 from linkflap.harness.mirrors.shadow.destination.topics import (
     WHILE_MIRRORED,
@@ -52,25 +52,11 @@ from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, 
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
-from linkflap.harness.wire.connection import Connection
+from linkflap.harness.wire.connection import Connection, Connections
 from linkflap.harness.wire.messages import Error, Message
+from linkflap.harness.wire.requests import LATEST, Led, by_topic, replica_offsets
 
 _WAIT: Final = timedelta(milliseconds=20)
-_LATEST: Final = -1
-
-
-class Leaders:
-    """Connections to the leaders of one cluster, one per address."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, Connection] = {}
-
-    def at(self, address: str) -> Connection:
-        return self._known.setdefault(address, Connection(address))
-
-    def close(self) -> None:
-        for connection in self._known.values():
-            connection.close()
 
 
 async def epochs_of(
@@ -135,7 +121,7 @@ async def _epoch_ends(
                 for number in numbers
             ),
         )
-        for topic, numbers in _by_topic(asked).items()
+        for topic, numbers in by_topic(asked).items()
     )
     answer = await leader.call(
         "offset_for_leader_epoch", 4, m.OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
@@ -166,7 +152,7 @@ async def claim(
     Ignores a refusal (the leader may not know its new replica yet): the ISR shows the result.
     Raises Unanswered.
     """
-    ends = await _log_ends(leader, tps, broker)
+    ends = await replica_offsets(leader, tps, LATEST, replica=broker)
     m = messages.request("fetch", 17)
     topics = tuple(
         m.FetchTopic(
@@ -181,7 +167,7 @@ async def claim(
                 for number in numbers
             ),
         )
-        for topic, numbers in _by_topic(ends).items()
+        for topic, numbers in by_topic(ends).items()
     )
     if not topics:
         await asyncio.sleep(_WAIT.total_seconds())
@@ -195,39 +181,6 @@ async def claim(
         forgotten_topics_data=(),
     )
     await leader.call("fetch", 17, body)
-
-
-async def _log_ends(
-    leader: Connection, tps: Iterable[TopicPartition], broker: int
-) -> dict[TopicPartition, int]:
-    """Log end offsets, as a replica gets them, of those of the partitions that this broker
-    leads."""
-    m = messages.request("list_offsets", 7)
-    topics = tuple(
-        m.ListOffsetsTopic(
-            name=topic,
-            partitions=tuple(
-                m.ListOffsetsPartition(partition_index=n, timestamp=_LATEST) for n in numbers
-            ),
-        )
-        for topic, numbers in _by_topic(tps).items()
-    )
-    answer = await leader.call(
-        "list_offsets", 7, m.ListOffsetsRequest(replica_id=broker, isolation_level=0, topics=topics)
-    )
-    return {
-        (str(topic.name), int(row.partition_index)): int(row.offset)
-        for topic in answer.topics
-        for row in topic.partitions
-        if row.error_code == Error.none
-    }
-
-
-def _by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for topic, number in tps:
-        found.setdefault(topic, []).append(number)
-    return found
 
 
 def _check(row: Message, what: str) -> None:
@@ -292,7 +245,7 @@ def refuse_another(
         )
 
 
-async def logs_of(leaders: Leaders, found: MetadataSnapshot, tps: list[TopicPartition]) -> Logs:
+async def logs_of(leaders: Connections, found: MetadataSnapshot, tps: list[TopicPartition]) -> Logs:
     """Partition -> (leader epochs, log end) on one side. Raises EnvironmentFailure where no real
     broker leads."""
     by_leader: dict[int, dict[TopicPartition, int]] = {}
@@ -333,7 +286,7 @@ class Takeover:
         self._log, self._source, self._destination = mirrored, source, destination
         self._topics, self._membership, self._groups = topics, membership, groups
         self._wanted = mirrored.config.takes_over
-        self._leaders = Leaders()
+        self._leaders = Connections()
         self._me = mirrored.config.broker_id
 
     @property

@@ -23,11 +23,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from datetime import timedelta
 from typing import Final
 
 from linkflap.harness.mirrors.shadow import open_transactions
-from linkflap.harness.mirrors.shadow.destination.client import Destination, MetadataSnapshot, Topic
+from linkflap.harness.mirrors.shadow.destination.client import Destination, MetadataSnapshot
 from linkflap.harness.mirrors.shadow.destination.leader import Leader
 from linkflap.harness.mirrors.shadow.destination.membership import Membership, change_isrs
 from linkflap.harness.mirrors.shadow.destination.topics import Topics
@@ -38,10 +37,9 @@ from linkflap.harness.mirrors.shadow.producer_id_advance import ProducerIdAdvanc
 from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
 from linkflap.harness.mirrors.shadow.source import Source
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
-from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
-from linkflap.harness.wire.connection import Connection
-from linkflap.harness.wire.messages import Error
+from linkflap.harness.wire.connection import Connections
+from linkflap.harness.wire.requests import Topic, fetch, fetched
 
 _READ_BYTES: Final = 1 << 20
 
@@ -51,7 +49,7 @@ class LongestReplica:
 
     def __init__(self, mirrored: MirroredLog) -> None:
         self._log = mirrored
-        self._connections: dict[str, Connection] = {}
+        self._connections = Connections()
 
     async def read(self, partition: Partition, offset: int, limit: int) -> bytes:
         """Batches from `offset` on, from the longest live replica; empty when it has none, or does
@@ -65,34 +63,18 @@ class LongestReplica:
         if longest < 0 or live[longest] <= offset:
             return b""
         address = self._log.config.brokers[longest]
-        connection = self._connections.setdefault(address, Connection(address))
-        m = messages.request("fetch", 17)
         ids = {name: topic_id for topic_id, name in self._log.names.items()}
         if partition.topic not in ids:
             return b""
-        asked = m.FetchPartition(
-            partition=partition.number,
-            fetch_offset=offset,
-            partition_max_bytes=max(1, min(limit, _READ_BYTES)),
-        )
-        topic = m.FetchTopic(topic_id=ids[partition.topic], partitions=(asked,))
-        body = m.FetchRequest(
-            max_wait=timedelta(milliseconds=50),
-            min_bytes=1,
-            max_bytes=_READ_BYTES,
-            topics=(topic,),
-            forgotten_topics_data=(),
-        )
+        most = max(1, min(limit, _READ_BYTES))
+        body = fetch(17, ids[partition.topic], partition.number, offset, most=most)
         try:
-            answer = await connection.call("fetch", 17, body, within=3)
+            return fetched(await self._connections.at(address).call("fetch", 17, body, within=3))
         except Unanswered:
             return b""
-        data = answer.responses[0].partitions[0]
-        return bytes(data.records or b"") if data.error_code == Error.none else b""
 
     def close(self) -> None:
-        for connection in self._connections.values():
-            connection.close()
+        self._connections.close()
 
 
 log = logging.getLogger(__name__)

@@ -25,8 +25,9 @@ from linkflap.harness.model.security import beside
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
-from linkflap.harness.wire.connection import AnyOf, Connection
+from linkflap.harness.wire.connection import AnyOf, Connection, Connections
 from linkflap.harness.wire.messages import Error
+from linkflap.harness.wire.requests import by_topic
 
 log = logging.getLogger(__name__)
 SYNC_SECONDS: Final = 1.0
@@ -43,10 +44,7 @@ class Coordinators:
     def __init__(self, addresses: Iterable[str]) -> None:
         self._nodes = AnyOf(addresses)
         self._entered_as = self._nodes.addresses[0]
-        self._known: dict[str, Connection] = {}
-
-    def _node(self, address: str) -> Connection:
-        return self._known.setdefault(address, Connection(address))
+        self._known = Connections()
 
     async def states(self, brokers: Iterable[str]) -> dict[str, str]:
         """Group -> state, for consumer groups on these brokers. Raises Unanswered when one does not
@@ -54,7 +52,7 @@ class Coordinators:
         body = messages.request("list_groups", 4).ListGroupsRequest()
         found: dict[str, str] = {}
         for address in list(brokers):  # a copy: its owner changes it while this awaits answers
-            answer = await self._node(address).call("list_groups", 4, body, within=3)
+            answer = await self._known.at(address).call("list_groups", 4, body, within=3)
             if answer.error_code != Error.none:
                 raise Unanswered(f"{address} did not list its groups: {answer.error_code.name}")
             found |= {
@@ -71,7 +69,7 @@ class Coordinators:
         result = (await self._nodes.call("find_coordinator", 4, body, within=3)).coordinators[0]
         if result.error_code != Error.none:
             raise Unanswered(f"group {group} has no coordinator: {result.error_code.name}")
-        return self._node(beside(self._entered_as, f"{result.host}:{result.port}"))
+        return self._known.at(beside(self._entered_as, f"{result.host}:{result.port}"))
 
     async def committed(self, group: str) -> Committed:
         """All committed offsets of a group."""
@@ -100,13 +98,14 @@ class Coordinators:
                 name=topic,
                 partitions=tuple(
                     m.OffsetCommitRequestPartition(
-                        partition_index=number, committed_offset=offset, committed_metadata=""
+                        partition_index=number,
+                        committed_offset=offsets[topic, number],
+                        committed_metadata="",
                     )
-                    for (name, number), offset in offsets.items()
-                    if name == topic
+                    for number in numbers
                 ),
             )
-            for topic in dict.fromkeys(name for name, _ in offsets)
+            for topic, numbers in by_topic(offsets).items()
         )
         body = m.OffsetCommitRequest(
             group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics
@@ -124,8 +123,7 @@ class Coordinators:
 
     def close(self) -> None:
         self._nodes.close()
-        for connection in self._known.values():
-            connection.close()
+        self._known.close()
 
 
 def clamped(committed: int, partition: Partition, end: int) -> int:

@@ -59,8 +59,9 @@ from linkflap.harness.model.topology import (
 )
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.wire.access import Unanswered
-from linkflap.harness.wire.connection import LATEST, AnyOf, Connection, replica_offsets
+from linkflap.harness.wire.connection import AnyOf, Connection
 from linkflap.harness.wire.offsets import Partition, bounds, quiet
+from linkflap.harness.wire.requests import LATEST, replica_offsets
 
 FAILOVER_SECONDS: Final = 150.0
 END_SECONDS: Final = 30.0

@@ -22,7 +22,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import timedelta
 from typing import Final, Protocol
 
 from linkflap.harness.mirrors.shadow.batches import (
@@ -44,6 +43,7 @@ from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.messages import Error, Message
+from linkflap.harness.wire.requests import fetch, fetched
 
 log = logging.getLogger(__name__)
 WITHIN_SECONDS: Final = 60.0
@@ -183,20 +183,8 @@ async def _read(
 ) -> bytes:
     """Complete batches from `offset` on, up to the high watermark; empty when there are none
     yet."""
-    m = messages.request("fetch", 17)
-    row = m.FetchPartition(
-        partition=partition.number, fetch_offset=offset, partition_max_bytes=_READ_BYTES
-    )
-    body = m.FetchRequest(
-        max_wait=timedelta(milliseconds=50),
-        min_bytes=1,
-        max_bytes=_READ_BYTES,
-        topics=(m.FetchTopic(topic_id=topic_id, partitions=(row,)),),
-        forgotten_topics_data=(),
-    )
-    answer = await connection.call("fetch", 17, body)
-    fetched = answer.responses[0].partitions[0]
-    data = bytes(fetched.records or b"") if fetched.error_code == Error.none else b""
+    body = fetch(17, topic_id, partition.number, offset, most=_READ_BYTES)
+    data = fetched(await connection.call("fetch", 17, body))
     return data if end_of(data) > offset else b""
 
 

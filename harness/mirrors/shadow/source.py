@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from linkflap.harness.mirrors.shadow.destination.client import Led, MetadataSnapshot, picture
+from linkflap.harness.mirrors.shadow.destination.client import MetadataSnapshot, picture
 from linkflap.harness.mirrors.shadow.partition import (
     BUDGET_BYTES,
     WINDOW_BYTES,
@@ -28,8 +28,9 @@ from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.bulk import Buffer
-from linkflap.harness.wire.connection import DEBUGGING, AnyOf, Connection
+from linkflap.harness.wire.connection import AnyOf, Connection
 from linkflap.harness.wire.messages import Error, Message
+from linkflap.harness.wire.requests import EARLIEST, LATEST, Led, replica_offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +136,6 @@ def truncation_point(words: Sequence[LogDivergence], *, all_live: bool) -> int:
 SHORT: Final = timedelta(milliseconds=10)
 PARTITION_BYTES: Final = 2 << 20
 _STALL_SECONDS: Final = 3.0
-_EARLIEST, _LATEST = -2, -1
 
 
 class SourceRequests:
@@ -220,23 +220,15 @@ class SourceRequests:
 
     async def start(self, partition: Partition, connection: Connection) -> int | None:
         """The log start offset; None when the source returns an error. Raises Unanswered."""
-        return await self._offset(partition, connection, _EARLIEST)
+        return await self._offset(partition, connection, EARLIEST)
 
     async def end(self, partition: Partition, connection: Connection) -> int | None:
         """The log end offset; None when the source returns an error. Raises Unanswered."""
-        return await self._offset(partition, connection, _LATEST)
+        return await self._offset(partition, connection, LATEST)
 
     async def _offset(self, partition: Partition, connection: Connection, which: int) -> int | None:
-        m = messages.request("list_offsets", 7)
-        row = m.ListOffsetsPartition(partition_index=partition.number, timestamp=which)
-        topic = m.ListOffsetsTopic(name=partition.topic, partitions=(row,))
-        answer = await connection.call(
-            "list_offsets",
-            7,
-            m.ListOffsetsRequest(replica_id=DEBUGGING, isolation_level=0, topics=(topic,)),
-        )
-        result = answer.topics[0].partitions[0]
-        return int(result.offset) if result.error_code == Error.none else None
+        tp = partition.topic, partition.number
+        return (await replica_offsets(connection, [tp], which)).get(tp)
 
 
 log = logging.getLogger(__name__)

@@ -12,27 +12,11 @@ from typing import Final
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.security import beside
 from linkflap.harness.model.topology import TopicPartition
-from linkflap.harness.wire import messages
+from linkflap.harness.wire import messages, requests
 from linkflap.harness.wire.access import Unanswered
-from linkflap.harness.wire.connection import AnyOf, Connection
+from linkflap.harness.wire.connection import AnyOf, Connection, Connections
 from linkflap.harness.wire.messages import Error, Message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Led:
-    """One partition in a cluster's metadata; `leader` is -1 when it has none, `epoch` is the leader
-    epoch."""
-
-    leader: int
-    epoch: int
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    id: Message
-    partitions: Mapping[int, Led]
+from linkflap.harness.wire.requests import PREFERRED, Topic, by_topic, topics_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,35 +30,11 @@ class MetadataSnapshot:
 
 async def picture(nodes: AnyOf, topics: Iterable[str] | None = None) -> MetadataSnapshot:
     """Asks any of the nodes for these topics, or for all. Raises Unanswered."""
-    m = messages.request("metadata", 12)
-    wanted = (
-        None
-        if topics is None
-        else tuple(m.MetadataRequestTopic(topic_id=None, name=name) for name in topics)
-    )
-    body = m.MetadataRequest(
-        topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False
-    )
-    answer = await nodes.call("metadata", 12, body)
+    answer = await nodes.call("metadata", 12, requests.metadata(topics))
     entered_as = nodes.addresses[0]
     return MetadataSnapshot(
         brokers={int(b.node_id): beside(entered_as, f"{b.host}:{b.port}") for b in answer.brokers},
-        topics={
-            str(t.name): Topic(
-                id=t.topic_id,
-                partitions={
-                    int(p.partition_index): Led(
-                        leader=int(p.leader_id),
-                        epoch=int(p.leader_epoch),
-                        replicas=tuple(map(int, p.replica_nodes)),
-                        in_sync=tuple(map(int, p.isr_nodes)),
-                    )
-                    for p in t.partitions
-                },
-            )
-            for t in answer.topics
-            if t.error_code == Error.none
-        },
+        topics=topics_in(answer),
     )
 
 
@@ -82,7 +42,6 @@ _TIMEOUT: Final = timedelta(seconds=10)
 _CONTROLLER_SECONDS: Final = 5.0
 _TOPIC_CONFIG: Final = 2
 _SET, _DELETE = 0, 1
-_PREFERRED: Final = 0
 
 
 class Refused(EnvironmentFailure):
@@ -104,7 +63,7 @@ class Destination:
     def __init__(self, brokers: Sequence[str], controllers: Sequence[str] = ()) -> None:
         self._nodes = AnyOf(brokers)
         self._controllers = AnyOf(controllers or brokers)
-        self._direct: dict[str, Connection] = {}
+        self._direct = Connections()
 
     async def picture(self, topics: Iterable[str] | None = None) -> MetadataSnapshot:
         return await picture(self._nodes, topics)
@@ -126,9 +85,6 @@ class Destination:
         raise Unanswered(
             f"none of {', '.join(self._controllers.addresses)} is the active controller"
         )
-
-    def _broker(self, address: str) -> Connection:
-        return self._direct.setdefault(address, Connection(address))
 
     async def create(
         self, name: str, partitions: int, leader: int, configs: Mapping[str, str]
@@ -171,17 +127,7 @@ class Destination:
     async def reassign(self, wanted: Mapping[TopicPartition, Sequence[int]]) -> None:
         """Requests these replicas. Returns once the controller has accepted the reassignment.
         Raises EnvironmentFailure when it refuses."""
-        m = messages.request("alter_partition_reassignments", 0)
-        by_topic: dict[str, list[Message]] = {}
-        for (topic, number), replicas in wanted.items():
-            by_topic.setdefault(topic, []).append(
-                m.ReassignablePartition(partition_index=number, replicas=tuple(replicas))
-            )
-        topics = tuple(
-            m.ReassignableTopic(name=topic, partitions=tuple(rows))
-            for topic, rows in by_topic.items()
-        )
-        body = m.AlterPartitionReassignmentsRequest(timeout=_TIMEOUT, topics=topics)
+        body = requests.reassignment(wanted)
         answer = await self._decided("alter_partition_reassignments", 0, body)
         _check(answer, "partitions could not be reassigned")
         for topic in answer.responses:
@@ -193,17 +139,7 @@ class Destination:
     async def elect_preferred(self, tps: Iterable[TopicPartition]) -> None:
         """Requests preferred leader elections (KIP-460). Does not wait: the next metadata shows
         which were held."""
-        m = messages.request("elect_leaders", 2)
-        by_topic: dict[str, list[int]] = {}
-        for topic, number in tps:
-            by_topic.setdefault(topic, []).append(number)
-        rows = tuple(
-            m.TopicPartitions(topic=topic, partitions=tuple(numbers))
-            for topic, numbers in by_topic.items()
-        )
-        body = m.ElectLeadersRequest(
-            election_type=_PREFERRED, topic_partitions=rows, timeout=_TIMEOUT
-        )
+        body = requests.election(tps, PREFERRED)
         _check(
             await self._nodes.call("elect_leaders", 2, body, within=15),
             "leaders could not be elected",
@@ -246,7 +182,7 @@ class Destination:
             name: topic.id
             for name, topic in (await self.picture({topic for topic, _ in ends})).topics.items()
         }
-        result = await follower_bounds(self._broker(address), ids, ends)
+        result = await follower_bounds(self._direct.at(address), ids, ends)
         return {tp: stable for tp, (mark, stable) in result.items() if mark >= ends[tp]}
 
     async def producers(self, address: str, tp: TopicPartition) -> list[Message]:
@@ -254,7 +190,7 @@ class Destination:
         (DescribeProducers, KIP-664)."""
         m = messages.request("describe_producers", 0)
         topic = m.TopicRequest(name=tp[0], partition_indexes=(tp[1],))
-        answer = await self._broker(address).call(
+        answer = await self._direct.at(address).call(
             "describe_producers", 0, m.DescribeProducersRequest(topics=(topic,))
         )
         result = answer.topics[0].partitions[0]
@@ -270,7 +206,7 @@ class Destination:
             producer_id=-1,
             producer_epoch=-1,
         )
-        answer = await self._broker(address).call("init_producer_id", 4, body, within=within)
+        answer = await self._direct.at(address).call("init_producer_id", 4, body, within=within)
         if answer.error_code == Error.coordinator_load_in_progress:
             return -1
         _check(answer, f"{address} returned no producer id")
@@ -279,8 +215,7 @@ class Destination:
     def close(self) -> None:
         self._nodes.close()
         self._controllers.close()
-        for connection in self._direct.values():
-            connection.close()
+        self._direct.close()
 
 
 async def follower_bounds(
@@ -293,15 +228,18 @@ async def follower_bounds(
     isolation level and returns the log end.
     """
     m = messages.request("fetch", 17)
-    by_topic: dict[str, list[Message]] = {}
-    for (topic, number), end in ends.items():
-        if topic not in ids:
-            continue
-        row = m.FetchPartition(partition=number, fetch_offset=end, partition_max_bytes=1)
-        by_topic.setdefault(topic, []).append(row)
     topics = tuple(
-        m.FetchTopic(topic_id=ids[topic], partitions=tuple(rows))
-        for topic, rows in by_topic.items()
+        m.FetchTopic(
+            topic_id=ids[topic],
+            partitions=tuple(
+                m.FetchPartition(
+                    partition=number, fetch_offset=ends[topic, number], partition_max_bytes=1
+                )
+                for number in numbers
+            ),
+        )
+        for topic, numbers in by_topic(ends).items()
+        if topic in ids
     )
     body = m.FetchRequest(
         max_wait=timedelta(), min_bytes=0, max_bytes=1, topics=topics, forgotten_topics_data=()

@@ -35,8 +35,9 @@ from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.bulk import Pieces
-from linkflap.harness.wire.connection import DEBUGGING, Connection
+from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.messages import Error, Malformed, Message
+from linkflap.harness.wire.requests import DEBUGGING
 from linkflap.harness.wire.stream import Stream
 
 NOTHING: Final = timedelta()

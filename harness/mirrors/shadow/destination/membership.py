@@ -31,6 +31,7 @@ from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import AnyOf
 from linkflap.harness.wire.messages import Error, Message
+from linkflap.harness.wire.requests import by_topic
 
 PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """The ids of Kafka's SecurityProtocol."""
@@ -267,9 +268,6 @@ class Membership:
         """Requests ISRs (partition -> brokers). `known`: partition -> (topic id, leader epoch,
         partition epoch). Returns the answers. Raises Unanswered."""
         m = messages.request("alter_partition", 3)
-        by_topic: dict[str, list[int]] = {}
-        for topic, number in wanted:
-            by_topic.setdefault(topic, []).append(number)
         topics = tuple(
             m.TopicData(
                 topic_id=known[topic, numbers[0]][0],
@@ -285,7 +283,7 @@ class Membership:
                     for number in numbers
                 ),
             )
-            for topic, numbers in by_topic.items()
+            for topic, numbers in by_topic(wanted).items()
         )
         body = m.AlterPartitionRequest(
             broker_id=self._config.broker_id, broker_epoch=self.epoch, topics=topics

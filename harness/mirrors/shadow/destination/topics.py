@@ -40,10 +40,8 @@ from typing import Final, TypeVar
 
 from linkflap.harness.mirrors.shadow.destination.client import (
     Destination,
-    Led,
     MetadataSnapshot,
     Refused,
-    Topic,
 )
 from linkflap.harness.mirrors.shadow.destination.membership import Membership, change_isrs
 from linkflap.harness.mirrors.shadow.journal import (
@@ -60,6 +58,7 @@ from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import AnyOf
 from linkflap.harness.wire.messages import Error, Message
+from linkflap.harness.wire.requests import Led, Topic
 
 log = logging.getLogger(__name__)
 WHILE_MIRRORED: Final[Mapping[str, str]] = {
