@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.mirrors.shadow import control
-from linkflap.harness.mirrors.shadow.mirror import ShadowMirror, make
+from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID, Config
 from linkflap.harness.model.protocols import Cluster, Deployment, Mirror
 from linkflap.harness.model.scenario import MirrorSpec, Option
@@ -120,7 +120,7 @@ class Shadowed(ShadowMirror):
 def shadow(deployment: Deployment, sides: Sides | None = None, **options: Option) -> Shadowed:
     """A shadow that is not started. Remains of an earlier shadow on both sides are removed
     first."""
-    mirror = make(
+    mirror = ShadowMirror(
         MirrorSpec(kind="shadow", options=options),
         deployment.topology.links[0],
         deployment,

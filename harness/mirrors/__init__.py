@@ -1,7 +1,7 @@
 """Mirrors: what replicates over a link. Each kind is one module and one entry of `MIRRORS`.
 
-A factory takes `(spec, link, deployment, recorder)` and starts nothing. It raises InputError for an
-option that its mirror does not have.
+A class of mirrors takes `(spec, link, deployment, recorder)` and starts nothing. It raises InputError for an
+option that it does not have.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ def _plays_all(_scenario: Scenario) -> str | None:
 class MirrorKind:
     """One kind of mirror.
 
-    `module` has its factory. It is imported only when a mirror is made, because the shadow's own
-    process imports this package and needs no factory. `options` reads the options of the kind, and
-    raises InputError for unknown ones; `about` describes them for the command line. `sound` are
-    options and those of their values with which runs are expected to be valid; generated scenarios
-    use these.
+    `factory` is its class, as module:name. The module is imported only when a mirror is made,
+    because the shadow's own process imports this package and needs no factory. `options` reads the
+    options of the kind, and raises InputError for unknown ones; `about` describes them for the
+    command line. `sound` are options and those of their values with which runs are expected to be
+    valid; generated scenarios use these.
 
     `refusal` returns why the kind cannot play a scenario, None if it can. `without` are faults that
     do not apply to it, and why; `not_in` are runtimes that do not apply, and why.
     """
 
-    module: str
+    factory: str
     options: Callable[[Mapping[str, Option]], DataclassInstance]
     about: Mapping[str, OptionAbout]
     sound: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)
@@ -65,7 +65,8 @@ class MirrorKind:
 
     @property
     def make(self) -> MirrorFactory:
-        return cast(MirrorFactory, import_module(f"{__name__}.{self.module}").make)
+        module, _, name = self.factory.partition(":")
+        return cast(MirrorFactory, getattr(import_module(f"{__name__}.{module}"), name))
 
 
 _A_PROCESS: Final[Mapping[str, str]] = dict.fromkeys(
@@ -75,7 +76,7 @@ _A_PROCESS: Final[Mapping[str, str]] = dict.fromkeys(
 )
 MIRRORS: Final[Mapping[str, MirrorKind]] = {
     cluster_mirroring_settings.KIND: MirrorKind(
-        module="cluster_mirroring.mirror",
+        factory="cluster_mirroring.mirror:ClusterMirror",
         options=cluster_mirroring_settings.options,
         about=cluster_mirroring_settings.ABOUT,
         refusal=cluster_mirroring_settings.refusal,
@@ -84,17 +85,20 @@ MIRRORS: Final[Mapping[str, MirrorKind]] = {
         asks_source=True,
     ),
     "command": MirrorKind(
-        module="command.mirror", options=manifest.options, about=manifest.ABOUT, without=_A_PROCESS
+        factory="command.mirror:CommandMirror",
+        options=manifest.options,
+        about=manifest.ABOUT,
+        without=_A_PROCESS,
     ),
     "mm2": MirrorKind(
-        module="mm2",
+        factory="mm2:MirrorMaker",
         options=mm2_config.options,
         about=mm2_config.ABOUT,
         sound=mm2_config.SOUND,
         without=_A_PROCESS,
     ),
     "shadow": MirrorKind(
-        module="shadow.mirror",
+        factory="shadow.mirror:ShadowMirror",
         options=shadow_settings.options,
         about=shadow_settings.ABOUT,
         sound=shadow_settings.SOUND,

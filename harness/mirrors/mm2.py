@@ -31,6 +31,7 @@ from confluent_kafka.admin import AdminClient
 from linkflap.harness.mirrors import mm2_config
 from linkflap.harness.mirrors.topics import (
     Canary,
+    MirrorBase,
     MirroredEnds,
     copy_topics,
     data_topics,
@@ -38,7 +39,7 @@ from linkflap.harness.mirrors.topics import (
     reader,
 )
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
-from linkflap.harness.model.events import MirrorCrashed, MirrorStarted, MirrorState, MirrorStopped
+from linkflap.harness.model.events import MirrorState, MirrorStopped
 from linkflap.harness.model.protocols import (
     Deployment,
     FailoverKind,
@@ -251,29 +252,18 @@ _ASK_SECONDS: Final = 2.0
 _FILE: Final = "mm2.properties"
 
 
-def make(
-    spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
-) -> MirrorMaker:
-    """The factory. Starts nothing. Raises InputError for an unknown option or value."""
-    return MirrorMaker(spec, link, deployment, recorder)
-
-
-class MirrorMaker:
-    """A Mirror (`harness.model.protocols`). Its methods may be called from several threads."""
+class MirrorMaker(MirrorBase):
+    """Raises InputError for an unknown option or value. Its methods may be called from several
+    threads."""
 
     def __init__(
         self, spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
     ) -> None:
-        self.spec, self.link = spec, link
+        super().__init__(spec, link, deployment, recorder)
         self._options = mm2_config.options(spec.options)
         self._settings = mm2_config.settings(spec.options)
-        self._recorder = recorder
-        self._source = deployment.clusters[link.source]
-        self._destination = deployment.clusters[link.destination]
-        self._homes = deployment.topology.homes_over(link)
-        self._there = AdminClient(quiet(self._source.bootstrap))
         self._ends = MirroredEnds(
-            admin=AdminClient(quiet(self._destination.bootstrap)),
+            admin=self._here,
             destination=link.destination,
             homes=self._homes,
             answers_within=_ASK_SECONDS * 5,
@@ -347,10 +337,7 @@ class MirrorMaker:
             ) from error
         finally:
             canary.close()
-        options = {**asdict(self._options), **self._settings}
-        self._recorder.write(
-            MirrorStarted(link=self.link.name, mirror="mm2", options=options, seconds=_since(began))
-        )
+        self._record_start({**asdict(self._options), **self._settings}, began)
 
     def _through(self, canary: Canary, tasks: int) -> bool:
         if not self._service.alive:
@@ -386,7 +373,7 @@ class MirrorMaker:
 
     def crash(self) -> None:
         self._service.kill()
-        self._recorder.write(MirrorCrashed(link=self.link.name, by="SIGKILL"))
+        self._record_crash()
 
     def stop(self) -> None:
         """Ends the worker, and its open transactions on the destination. Safe to call twice.
@@ -490,10 +477,6 @@ class MirrorMaker:
             return end - position
         counted = self._gap.count(partition, position, end, within=_ASK_SECONDS)
         return end - position if counted is None else counted
-
-
-def _since(began: float) -> float:
-    return round(time.monotonic() - began, 3)
 
 
 def _tail(log: Path, lines: int = 15) -> str:

@@ -7,6 +7,8 @@ Created here, the topics have the source's partition counts, and the topic confi
 
 What has arrived on a destination: the canary, a record that proves the complete path of a
 mirror, and the ends of mirrored partitions. Both are read without the link.
+
+`MirrorBase`: what all mirrors have.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, Literal
+from functools import cached_property
+from typing import Final, Literal, Self
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -29,8 +32,10 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
-from linkflap.harness.model.protocols import Cluster
-from linkflap.harness.model.topology import CANARY, is_data_topic, topic_name
+from linkflap.harness.model.events import MirrorCrashed, MirrorStarted
+from linkflap.harness.model.protocols import Cluster, Deployment, Recorder
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.topology import CANARY, LinkSpec, is_data_topic, topic_name
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import Partition, bounds, quiet, settings_on_topics
 
@@ -277,3 +282,52 @@ class MirroredEnds:
         what = f"mirrored partitions of {self.destination} to stop growing"
         what += ", without open transactions" if closed else ""
         until(still, within=within, every=0.2, what=what, state=lambda: last)
+
+
+class MirrorBase:
+    """What all mirrors of `harness.model.protocols.Mirror` have. `reverses` is the earlier mirror
+    over the reverse link."""
+
+    def __init__(
+        self,
+        spec: MirrorSpec,
+        link: LinkSpec,
+        deployment: Deployment,
+        recorder: Recorder,
+        *,
+        reverses: Self | None = None,
+    ) -> None:
+        self.spec, self.link = spec, link
+        self._deployment, self._recorder, self._reverses = deployment, recorder, reverses
+        self._source = deployment.clusters[link.source]
+        self._destination = deployment.clusters[link.destination]
+        self._homes: tuple[str, ...] = (
+            deployment.topology.homes_over(link) if reverses is None else reverses._homes
+        )
+        self._nth: int = 0 if reverses is None else reverses._nth + 1
+
+    @cached_property
+    def _there(self) -> AdminClient:
+        return AdminClient(quiet(self._source.bootstrap))
+
+    @cached_property
+    def _here(self) -> AdminClient:
+        return AdminClient(quiet(self._destination.bootstrap))
+
+    def _back(self) -> Self:
+        """The mirror that reverses this one."""
+        link = LinkSpec(source=self.link.destination, destination=self.link.source)
+        return type(self)(self.spec, link, self._deployment, self._recorder, reverses=self)
+
+    def _record_start(self, options: Mapping[str, object], began: float) -> None:
+        self._recorder.write(
+            MirrorStarted(
+                link=self.link.name,
+                mirror=self.spec.kind,
+                options=options,
+                seconds=round(time.monotonic() - began, 3),
+            )
+        )
+
+    def _record_crash(self, by: str = "SIGKILL") -> None:
+        self._recorder.write(MirrorCrashed(link=self.link.name, by=by))

@@ -47,12 +47,10 @@ from linkflap.harness.mirrors.cluster_mirroring.administration import (
     Administration,
 )
 from linkflap.harness.mirrors.cluster_mirroring.state_topic import LeftAligning, await_loaded
-from linkflap.harness.mirrors.topics import Canary, create, data_topics, partitions_of
+from linkflap.harness.mirrors.topics import Canary, MirrorBase, create, data_topics, partitions_of
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, SetupError
 from linkflap.harness.model.events import (
     FailoverRefused,
-    MirrorCrashed,
-    MirrorStarted,
     MirrorStopped,
     VerbAnswer,
 )
@@ -159,16 +157,9 @@ MIRRORING."""
 STOP_SECONDS: Final = 60.0
 
 
-def make(
-    spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
-) -> ClusterMirror:
-    """The factory. Starts nothing. Raises InputError for an unknown option, or a Kafka without the
-    feature."""
-    return ClusterMirror(spec, link, deployment, recorder)
-
-
-class ClusterMirror:
-    """A Mirror (`harness.model.protocols`). Its methods may be called from several threads."""
+class ClusterMirror(MirrorBase):
+    """Raises InputError for an unknown option, or a Kafka without the feature. Its methods may be
+    called from several threads."""
 
     def __init__(
         self,
@@ -179,29 +170,15 @@ class ClusterMirror:
         *,
         reverses: ClusterMirror | None = None,
     ) -> None:
-        self.spec, self.link = spec, link
+        super().__init__(spec, link, deployment, recorder, reverses=reverses)
         self._options = settings.options(spec.options)
-        self._deployment, self._recorder = deployment, recorder
-        self._source, self._destination = (
-            deployment.clusters[link.source],
-            deployment.clusters[link.destination],
-        )
-        self._homes: tuple[str, ...] = (
-            deployment.topology.homes_over(link) if reverses is None else reverses._homes
-        )
-        self._reverses = reverses
         self._name = f"{hyphen_free(link.source)}-{hyphen_free(link.destination)}"
-        self._here, self._there = (
-            AdminClient(quiet(self._destination.bootstrap)),
-            AdminClient(quiet(self._source.bootstrap)),
-        )
         asked = deployment.topology.cluster(link.destination).kafka
         build = kafka(asked)
         found = cluster_mirroring.generation(build)
         if found is None:
             raise InputError(settings.without_feature(link.destination, asked, build))
         self._generation = found
-        self._nth: int = 0 if reverses is None else reverses._nth + 1
         folder = (
             next(iter(self._destination.brokers.values())).log.parent
             / f"cluster-mirroring-{self._name}-{self._nth}"
@@ -361,12 +338,7 @@ class ClusterMirror:
         options |= {"generation": self._generation.name}
         if behind:
             options["left_behind"] = behind
-        seconds = round(time.monotonic() - began, 3)
-        self._recorder.write(
-            MirrorStarted(
-                link=self.link.name, mirror=self.spec.kind, options=options, seconds=seconds
-            )
-        )
+        self._record_start(options, began)
 
     def _make_acls(self) -> None:
         """Creates ACLs, so that there are some to sync. A source without an authorizer, such as a
@@ -470,9 +442,7 @@ class ClusterMirror:
         """Kills nothing: the mirror has no process, and the destination's brokers keep running. It
         is only recorded as crashed."""
         self._running = False
-        self._recorder.write(
-            MirrorCrashed(link=self.link.name, by="nothing: it has no process of its own")
-        )
+        self._record_crash("nothing: it has no process of its own")
 
     def restart(self) -> None:
         raise InputError(settings.NO_PROCESS)
@@ -570,5 +540,4 @@ class ClusterMirror:
                 f"the mirror of {self.link.name} cannot be reversed before it has failed over; stop"
                 " it first"
             )
-        back = LinkSpec(source=self.link.destination, destination=self.link.source)
-        return ClusterMirror(self.spec, back, self._deployment, self._recorder, reverses=self)
+        return self._back()

@@ -32,7 +32,14 @@ from msgspec import Meta
 from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.user_programs import Foreign
 from linkflap.harness.mirrors.command import manifest as manifests
-from linkflap.harness.mirrors.topics import Canary, MirroredEnds, copy_topics, data_topics, reader
+from linkflap.harness.mirrors.topics import (
+    Canary,
+    MirrorBase,
+    MirroredEnds,
+    copy_topics,
+    data_topics,
+    reader,
+)
 from linkflap.harness.model.errors import (
     DeadlineExceeded,
     EnvironmentFailure,
@@ -40,9 +47,7 @@ from linkflap.harness.model.errors import (
     SetupError,
 )
 from linkflap.harness.model.events import (
-    MirrorCrashed,
     MirrorLag,
-    MirrorStarted,
     MirrorStopped,
     Truncation,
 )
@@ -292,15 +297,8 @@ SETTLE_SECONDS: Final = 90.0
 _ASK_SECONDS: Final = 5.0
 
 
-def make(
-    spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
-) -> CommandMirror:
-    """The factory. Starts nothing. Raises InputError for an invalid manifest."""
-    return CommandMirror(spec, link, deployment, recorder)
-
-
-class CommandMirror:
-    """A Mirror (`harness.model.protocols`). Its methods may be called from several threads."""
+class CommandMirror(MirrorBase):
+    """Raises InputError for an invalid manifest. Its methods may be called from several threads."""
 
     def __init__(
         self,
@@ -311,25 +309,15 @@ class CommandMirror:
         *,
         reverses: CommandMirror | None = None,
     ) -> None:
-        self.spec, self.link = spec, link
-        self._deployment, self._reverses = deployment, reverses
+        super().__init__(spec, link, deployment, recorder, reverses=reverses)
         path = manifests.path_of(spec.options)
         self._manifest = manifests.read(path)
-        self._recorder = recorder
-        self._source, self._destination = (
-            deployment.clusters[link.source],
-            deployment.clusters[link.destination],
-        )
-        self._homes: tuple[str, ...] = (
-            deployment.topology.homes_over(link) if reverses is None else reverses._homes
-        )
         # One canary topic for a mirror and its reverse, because both copy the same topics.
         self._canary: str = (
             topic_name(link.source, CANARY) if reverses is None else reverses._canary
         )
-        self._there = AdminClient(quiet(self._source.bootstrap))
         self._ends = MirroredEnds(
-            admin=AdminClient(quiet(self._destination.bootstrap)),
+            admin=self._here,
             destination=link.destination,
             homes=self._homes,
             answers_within=_ASK_SECONDS,
@@ -477,15 +465,7 @@ class CommandMirror:
             self._lost = frozenset()
             self._child = self._foreign.start(words)
         self._await_ready(began)
-        options = {"manifest": self._manifest.name}
-        self._recorder.write(
-            MirrorStarted(
-                link=self.link.name,
-                mirror="command",
-                options=options,
-                seconds=round(time.monotonic() - began, 3),
-            )
-        )
+        self._record_start({"manifest": self._manifest.name}, began)
 
     def crash(self) -> None:
         """Kills the process group with SIGKILL, or runs the command `crash`, which kills at least
@@ -505,7 +485,7 @@ class CommandMirror:
         else:
             self._end()
             by = "SIGKILL"
-        self._recorder.write(MirrorCrashed(link=self.link.name, by=by))
+        self._record_crash(by)
 
     def stop(self) -> None:
         """Ends the mirror. Returns when the destination's mirrored partitions have stopped growing.
@@ -557,8 +537,7 @@ class CommandMirror:
                 f"mirror {self._manifest.name} has no command failback; give its manifest one, or "
                 "use --mirror shadow"
             )
-        back = LinkSpec(source=self.link.destination, destination=self.link.source)
-        return CommandMirror(self.spec, back, self._deployment, self._recorder, reverses=self)
+        return self._back()
 
     def lag(self) -> int | None:
         return self._behind.count() if is_running(self._source) else None

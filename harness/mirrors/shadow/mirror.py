@@ -34,9 +34,9 @@ from linkflap.harness.mirrors.shadow.destination.topics import shadows_into
 from linkflap.harness.mirrors.shadow.group_offsets import PATIENCE_SECONDS
 from linkflap.harness.mirrors.shadow.journal import JournalNotes, read_notes
 from linkflap.harness.mirrors.shadow.settings import ShadowOptions, folder_at
-from linkflap.harness.mirrors.topics import create, data_topics
+from linkflap.harness.mirrors.topics import MirrorBase, create, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
-from linkflap.harness.model.events import MirrorCrashed, MirrorStarted, TopicGivenUp, Truncation
+from linkflap.harness.model.events import TopicGivenUp, Truncation
 from linkflap.harness.model.protocols import (
     Cluster,
     Deployment,
@@ -345,13 +345,6 @@ HANDING_OVER: Final = ("settling", "ending", "handing-over")
 """The phases of a failover, without its last."""
 
 
-def make(
-    spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder
-) -> ShadowMirror:
-    """The factory. Starts nothing. Raises InputError for an unknown option or value."""
-    return ShadowMirror(spec, link, deployment, recorder)
-
-
 def broker_settings(cluster: Cluster) -> dict[int, dict[str, str]]:
     """Broker id -> its configs (name -> value), for each broker that is not stopped.
 
@@ -428,9 +421,9 @@ def truncations(notes: JournalNotes, link: str, cluster: str) -> Iterator[Trunca
                 )
 
 
-class ShadowMirror(ShadowProcess):
-    """A Mirror. Its methods may be called from several threads. `reverses` is the earlier mirror
-    over the reverse link."""
+class ShadowMirror(MirrorBase, ShadowProcess):
+    """Its methods may be called from several threads. Raises InputError for an unknown option or
+    value."""
 
     def __init__(
         self,
@@ -441,28 +434,17 @@ class ShadowMirror(ShadowProcess):
         *,
         reverses: ShadowMirror | None = None,
     ) -> None:
-        self.spec, self.link = spec, link
+        MirrorBase.__init__(self, spec, link, deployment, recorder, reverses=reverses)
         self._options = settings.options(spec.options)
-        self._deployment, self._recorder = deployment, recorder
-        self._source, self._destination = (
-            deployment.clusters[link.source],
-            deployment.clusters[link.destination],
-        )
-        self._reverses = reverses
-        self._generation: int = 0 if reverses is None else reverses._generation + 1
-        self._homes: tuple[str, ...] = (
-            deployment.topology.homes_over(link) if reverses is None else reverses._homes
-        )
         self._truncations_recorded: set[Partition] = set()
         self._given_up: set[str] = set()
         self._settings: dict[str, dict[int, dict[str, str]]] = (
             {} if reverses is None else reverses._settings
         )
-        self._there = AdminClient(quiet(self._source.bootstrap))
-        nth = f"-{self._generation}" if self._generation else ""
+        nth = f"-{self._nth}" if self._nth else ""
         name = f"shadow-{hyphen_free(link.source)}-{hyphen_free(link.destination)}{nth}"
-        super().__init__(
-            link.name, settings.folder_at(self._destination) / name, deployment.free_port()
+        ShadowProcess.__init__(
+            self, link.name, settings.folder_at(self._destination) / name, deployment.free_port()
         )
         self._stopping = threading.Lock()
         deployment.at_close(self._close)
@@ -532,9 +514,7 @@ class ShadowMirror(ShadowProcess):
         first = self
         while first._reverses is not None:
             first = first._reverses
-        return (
-            settings.FIRST_BROKER_ID + self._generation * len(links) + links.index(first.link.name)
-        )
+        return settings.FIRST_BROKER_ID + self._nth * len(links) + links.index(first.link.name)
 
     def _left(self) -> dict[str, settings.TakenTopic]:
         """The topics that this mirror promoted, for the mirror that reverses it and takes them
@@ -547,7 +527,7 @@ class ShadowMirror(ShadowProcess):
         Raises SetupError when the process ends, InputError when the destination already has topics
         of these names that the mirror does not take over, and DeadlineExceeded.
         """
-        if self._generation:
+        if self._nth:
             remove_canary(
                 AdminClient(quiet(self._destination.bootstrap)),
                 topic_name(self.link.source, CANARY),
@@ -573,7 +553,7 @@ class ShadowMirror(ShadowProcess):
         began = time.monotonic()
         self._spawn()
         wanted = write_canary(self._source, topic_name(self.link.source, CANARY))
-        patient = began + PATIENCE_SECONDS if self._generation else began
+        patient = began + PATIENCE_SECONDS if self._nth else began
         what = f"{self.link.name} to mirror"
         try:
             until(
@@ -587,14 +567,7 @@ class ShadowMirror(ShadowProcess):
             self._kill()
             raise
         self._record_truncations()
-        self._recorder.write(
-            MirrorStarted(
-                link=self.link.name,
-                mirror="shadow",
-                options={name: getattr(self._options, name) for name in settings.ABOUT},
-                seconds=round(time.monotonic() - began, 3),
-            )
-        )
+        self._record_start({name: getattr(self._options, name) for name in settings.ABOUT}, began)
 
     def reversed(self) -> ShadowMirror:
         """See the protocol. Raises InputError before this mirror has failed over."""
@@ -603,12 +576,11 @@ class ShadowMirror(ShadowProcess):
                 f"the mirror of {self.link.name} cannot be reversed before it has failed over; stop"
                 " it first"
             )
-        back = LinkSpec(source=self.link.destination, destination=self.link.source)
-        return ShadowMirror(self.spec, back, self._deployment, self._recorder, reverses=self)
+        return self._back()
 
     def _record_truncations(self) -> None:
         """Records each truncation that a takeover made in the destination's logs, once."""
-        if not self._generation:
+        if not self._nth:
             return
         for event in truncations(self.notes(), self.link.name, self._destination.name):
             if (tp := (event.topic, event.partition)) not in self._truncations_recorded:
@@ -651,7 +623,7 @@ class ShadowMirror(ShadowProcess):
     def crash(self) -> None:
         if self._child is not None:
             self._child.kill()
-        self._recorder.write(MirrorCrashed(link=self.link.name, by="SIGKILL"))
+        self._record_crash()
 
     def stop(self) -> None:
         """Fails over (see the module docstring). Safe to call again, also concurrently. Raises
