@@ -1,7 +1,7 @@
 """Mirrors: what replicates over a link. Each kind is one module and one entry of `MIRRORS`.
 
-A class of mirrors takes `(spec, link, deployment, recorder)` and starts nothing. It raises InputError for an
-option that it does not have.
+A mirror's class takes `(spec, link, deployment, recorder)` and starts nothing. It raises InputError
+for an option that it does not have.
 """
 
 from __future__ import annotations
