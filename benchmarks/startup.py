@@ -27,7 +27,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from linkflap.harness.machine import children, cleanup
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model.wait import until
-from linkflap.harness.runtimes.kraft import readiness
+from linkflap.harness.runtimes import probe
 from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 from linkflap.harness.runtimes.kraft.installation import Installation, fresh_id
 from linkflap.harness.runtimes.process import ProcessCluster, install
@@ -77,7 +77,7 @@ def first_produce(bootstrap: str) -> None:
     """Waits until a record is acknowledged. Both sides of the comparison are measured up to this
     moment."""
     until(
-        lambda: readiness.seen_brokers(bootstrap),
+        lambda: probe.seen_brokers(bootstrap),
         within=120,
         what="the broker to answer",
         every=0.01,

@@ -15,7 +15,7 @@ from linkflap.harness.model.scenario import LIBRARIES
 from linkflap.harness.model.security import WORDS
 from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts import run_guarantees
+from linkflap.spark_verify.checks.base import RUN_GUARANTEES
 from linkflap.topologies import TOPOLOGIES
 
 
@@ -36,7 +36,7 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
             name: _first_paragraph(TRIGGERS.get(name) or CHANGES[name]) for name in known()
         },
         "checks": {name: check.guarantee for name, check in REGISTRY.items()}
-        | dict(run_guarantees.GUARANTEES),
+        | dict(RUN_GUARANTEES),
     }
 
 

@@ -26,14 +26,13 @@ from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.rundir import RunReader, write_whole
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Check
+from linkflap.spark_verify.checks.base import RUN_CHECKS, Check
 from linkflap.spark_verify.checks.finding_rows import FindingRow, unjudged
-from linkflap.spark_verify.facts.run_guarantees import NAMES
 from linkflap.spark_verify.read.pieces import UNSEEN
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.spark import job, session
+from linkflap.spark_verify.spark.job import JobWatch
 from linkflap.spark_verify.spark.masters import LOCAL
-from linkflap.spark_verify.spark.spark_progress import JobWatch
 from linkflap.spark_verify.verdict import parquet
 from linkflap.spark_verify.verdict.judge import Judgement, judge
 
@@ -170,10 +169,9 @@ def _sentence(trace: str) -> str:
 def checks_of(run: Path) -> list[Check]:
     """The checks that a run's scenario asks for: those it names, or all. The two of the run itself
     are always made."""
-    names = [name for name in RunReader(run).run.scenario.checks if name not in NAMES]
+    names = [name for name in RunReader(run).run.scenario.checks if name not in RUN_CHECKS]
     for name in names:
         if name not in REGISTRY:
-            raise InputError(
-                f"{run} asks for an unknown check {name!r}; known: {', '.join((*REGISTRY, *NAMES))}"
-            )
+            known = ", ".join((*REGISTRY, *RUN_CHECKS))
+            raise InputError(f"{run} asks for an unknown check {name!r}; known: {known}")
     return [REGISTRY[name] for name in names] or list(REGISTRY.values())

@@ -44,7 +44,7 @@ from linkflap.harness.model.protocols import Broker, Cluster, Deployment, Mirror
 from linkflap.harness.model.scenario import MirrorSpec, Option
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, Topology
 from linkflap.harness.model.wait import until
-from linkflap.harness.runtimes.kraft import readiness
+from linkflap.harness.runtimes import probe
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
 from linkflap.topologies import parse
@@ -469,7 +469,7 @@ def _healthy(cluster: Cluster) -> bool:
     lowered on purpose."""
     everyone = frozenset(cluster.brokers)
     addresses = [broker.client_address for broker in cluster.brokers.values()]
-    if any(readiness.seen_brokers(address) != everyone for address in addresses):
+    if any(probe.seen_brokers(address) != everyone for address in addresses):
         return False
-    found = readiness.quorum(addresses[0])
+    found = probe.quorum(addresses[0])
     return found is not None and found.leader in everyone

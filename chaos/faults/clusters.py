@@ -42,7 +42,7 @@ from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.kafka import released
-from linkflap.harness.runtimes.kraft.readiness import quorum
+from linkflap.harness.runtimes.probe import quorum
 from linkflap.harness.wire.offsets import quiet
 from linkflap.harness.workloads import COMMAND
 

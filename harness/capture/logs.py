@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.capture.replicas import Known, PartitionFolder, ask, bounds_of
-from linkflap.harness.machine.disk_full import is_full
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import Captured
 from linkflap.harness.model.history import Bounds, Watermark
 from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.topology import INTERNAL_TOPICS, is_data_topic
 from linkflap.harness.rundir import RunWriter
+from linkflap.harness.rundir.files import is_full
 
 Since = Mapping[tuple[str, str, int], int]
 """(cluster, topic, partition) -> first captured offset. A partition without an entry is captured

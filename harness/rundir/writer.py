@@ -13,13 +13,20 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from linkflap.harness.machine.disk_full import Breakage
 from linkflap.harness.model.events import Event, Kind
 from linkflap.harness.model.history import Bounds, EventRow, GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import manifest
-from linkflap.harness.rundir.files import Appender, EventLog, Row, Run, Status, write_whole
+from linkflap.harness.rundir.files import (
+    Appender,
+    Breakage,
+    EventLog,
+    Row,
+    Run,
+    Status,
+    write_whole,
+)
 
 _ClientRow = TypeVar("_ClientRow", Operation, Poll)
 _TAIL: Final = 1 << 20

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from linkflap.cli.folders import check_keep, check_store
+from linkflap.cli.output import check_keep, check_store
 from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID, InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 

@@ -21,9 +21,8 @@ import click
 
 from linkflap.cli import output
 from linkflap.cli.case import case
-from linkflap.cli.docs import docs
 from linkflap.cli.images import images
-from linkflap.cli.listing import list_
+from linkflap.cli.listing import docs, list_
 from linkflap.cli.logs import explain, forensics
 from linkflap.cli.output import NOTES
 from linkflap.cli.run import run

@@ -178,7 +178,7 @@ def titles(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> I
 
 def run_directories(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
     """The folders in linkflap-runs/; any folder if none matches."""
-    from linkflap.cli.folders import RUNS
+    from linkflap.cli.output import RUNS
 
     there = sorted(
         (f"{RUNS}/{path.name}" for path in RUNS.glob("*") if path.is_dir()), reverse=True

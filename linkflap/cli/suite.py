@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from linkflap.cli.folders import check_junit, check_output, new_folder
+from linkflap.cli.output import check_junit, check_output, new_folder
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.payload import drawn_seed
 from linkflap.harness.model.scenario import LIBRDKAFKA

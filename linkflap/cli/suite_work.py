@@ -18,8 +18,7 @@ from linkflap.chaos import scenario_file
 from linkflap.chaos.cases.results import reproduced
 from linkflap.chaos.generator import Coverage, cells_of, generate
 from linkflap.chaos.schedule import describe
-from linkflap.cli.folders import check_output, new_folder
-from linkflap.cli.output import annotate
+from linkflap.cli.output import annotate, check_output, new_folder
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.scenario import Scenario, libraries
 from linkflap.harness.model.topology import Topology

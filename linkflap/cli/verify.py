@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Final, Protocol, Unpack
 import click
 
 from linkflap.cli import completion
-from linkflap.cli.folders import RUNS, check_junit, check_output, new_folder
 from linkflap.cli.judge import judge, spark_options
 from linkflap.cli.log_options import LogOptions, copied_logs, live_logs_request, logs_request
-from linkflap.cli.output import NOTES
+from linkflap.cli.output import NOTES, RUNS, check_junit, check_output, new_folder
 from linkflap.harness.model.errors import WRONG_INPUT, InputError
 
 if TYPE_CHECKING:

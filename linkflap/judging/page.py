@@ -57,13 +57,13 @@ def about(judgement: Judgement, left_out: list[str]) -> About:
     """
     from linkflap.report.html import About
     from linkflap.spark_verify.checks import REGISTRY
+    from linkflap.spark_verify.checks.base import RUN_GUARANTEES
     from linkflap.spark_verify.checks.document import facts
-    from linkflap.spark_verify.facts.run_guarantees import GUARANTEES
     from linkflap.spark_verify.inspect.explain import bytes_of_history, explain_several
     from linkflap.spark_verify.inspect.log_lanes import commits, lanes_around
 
     folder, shown = judgement.folder, judgement.judged.anomalies
-    promises = {check.name: check.guarantee for check in REGISTRY.values()} | dict(GUARANTEES)
+    promises = {check.name: check.guarantee for check in REGISTRY.values()} | dict(RUN_GUARANTEES)
     firsts, history = _first_of_each_kind(shown), bytes_of_history(folder) <= MOST_HISTORY
     return About(
         meanings={

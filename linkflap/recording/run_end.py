@@ -26,7 +26,6 @@ from typing import Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from linkflap.harness.machine.disk_full import is_full, unwritable
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import (
     DeadlineExceeded,
@@ -43,6 +42,7 @@ from linkflap.harness.model.security import beside
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic, topic_name
 from linkflap.harness.model.wait import now, until
 from linkflap.harness.rundir import Run, RunWriter, Status
+from linkflap.harness.rundir.files import is_full, unwritable
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import Connection

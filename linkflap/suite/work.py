@@ -23,13 +23,13 @@ from typing import Any, Final
 
 from linkflap.chaos.generator import baseline, generate
 from linkflap.harness.machine.children import Child, module, spawn
-from linkflap.harness.machine.disk_full import LEAST_ROOM, room
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.model.wait import pause
 from linkflap.harness.rundir import RunReader
+from linkflap.harness.rundir.files import LEAST_ROOM, room
 from linkflap.judging.service import BatchOutcome, judged
 from linkflap.spark_verify.spark import pandas_free, session
 from linkflap.suite.failures import UNKNOWN, kinds_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, SupportsInt, TypeVar
+from typing import Any, Final, Literal, SupportsInt, TypeVar
 
 import numpy as np
 
@@ -254,3 +254,16 @@ class Check:
             self.when
             or " and ".join(f"{origin} ones {words[origin]}" for origin in sorted(self.due))
         ) + asked
+
+
+RUN_GUARANTEES: Final[Mapping[str, str]] = {
+    "recording": (
+        "The run's record is complete, its readers read to the end, and it did at least what its "
+        "scenario asks for."
+    ),
+    "fault-bite": (
+        "Every scheduled fault was seen to have an effect within its window, and to be healed."
+    ),
+}
+"""The checks of a run itself, by name, and their guarantees (`spark_verify.verdict.run_checks`)."""
+RUN_CHECKS: Final = tuple(RUN_GUARANTEES)

@@ -11,8 +11,7 @@ from typing import Final
 from linkflap.harness.guarantees import ALLOWED
 from linkflap.harness.model.guarantee import Allowance
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Check
-from linkflap.spark_verify.facts.run_guarantees import GUARANTEES
+from linkflap.spark_verify.checks.base import RUN_GUARANTEES, Check
 
 HEAD = """# What is checked
 
@@ -136,7 +135,7 @@ def _lines() -> Iterator[str]:
         yield from _check(check)
     yield "## The run itself\n"
     yield "Unknown at worst, never invalid: a run that did nothing has not violated anything.\n"
-    for name, guarantee in GUARANTEES.items():
+    for name, guarantee in RUN_GUARANTEES.items():
         yield f"- **{name}**: {guarantee}"
     yield "\n## What is allowed\n"
     yield (

@@ -6,12 +6,18 @@ Ctrl-C, and needs one JVM start less. It is not niced: on a busy machine a verdi
 everybody else. Single-step compilation and serial GC cost least CPU for a job of seconds. When out
 of memory it exits: an OutOfMemoryError in one of Spark's own threads would leave a job without an
 answer forever. `spark_verify.spark.masters` decides where the work is done.
+
+A class archive halves the cost of the JVM's start and of its first query. It is made once per Java
+and pyspark, when Spark is first used, by a JVM that runs the verifier's query and exits normally:
+`python -m linkflap.spark_verify.spark.session JAVA MAJOR OPTION…`. It is optional: if it cannot be
+made or used, Spark starts without it.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import logging
 import os
 import re
@@ -24,6 +30,8 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import cache as remembered
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Final
@@ -35,12 +43,12 @@ from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from linkflap.harness.machine import cache, cleanup, ledger, process_identity
-from linkflap.harness.machine.java import Java, java_for
+from linkflap.harness.machine import cache, children, cleanup, ledger, process_identity
+from linkflap.harness.machine.java import Java, java_for, with_archive, writing_archive
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, SetupError
 from linkflap.harness.model.wait import until
-from linkflap.spark_verify.spark import class_archive, job, masters, pandas_free
-from linkflap.spark_verify.spark.spark_progress import JobWatch
+from linkflap.spark_verify.spark import job, masters, pandas_free
+from linkflap.spark_verify.spark.job import JobWatch
 
 _OUT_OF_MEMORY: Final = 3
 """Exit status of -XX:+ExitOnOutOfMemoryError."""
@@ -91,7 +99,7 @@ def launch(
     command += [*_ALLOWED, f"-Djava.io.tmpdir={gateway.parent}"]
     command += [
         "-cp",
-        class_archive.class_path(),
+        class_path(),
         "org.apache.spark.deploy.SparkSubmit",
         "pyspark-shell",
     ]
@@ -140,10 +148,11 @@ def cause(printed: str) -> str:
     return (telling or lines or ["it printed nothing"])[-1]
 
 
-_WITHIN: Final = 120.0
+_MADE_WITHIN: Final = 120.0
 _WARM_WITHIN: Final = 900.0
 _ARCHIVED: Final = 300.0
-"""Seconds for a JVM to write its classes when it ends."""
+"""Seconds for a JVM to write its classes, some hundred MiB, when it ends; or for all of it, on a
+machine with much else to do."""
 _MOURNED: Final = 10.0
 """Seconds in which a JVM that broke its connection has ended."""
 STOPPED_WITHIN: Final = 30.0
@@ -346,7 +355,7 @@ def _open_gateway(
     """Starts the JVM and tells pyspark where its gateway is."""
     global _jvm
     java = java or java_for("4")  # Spark asks for what Kafka 4 asks for: 17 or later
-    options = [f"-Xmx{heap}", *(class_archive.options(java) if archive is None else archive)]
+    options = [f"-Xmx{heap}", *(archive_options(java) if archive is None else archive)]
     folder = _room.enter_context(cleanup.temporary_folder("linkflap-spark-"))
     gateway = folder / "gateway"
     printed = folder / "printed"
@@ -358,7 +367,7 @@ def _open_gateway(
     try:
         until(
             lambda: gateway.exists() or jvm.poll() is not None,
-            within=_WITHIN,
+            within=_MADE_WITHIN,
             what="Spark's JVM to open its gateway",
         )
     except DeadlineExceeded as error:
@@ -450,3 +459,71 @@ def reason_of_failure(error: BaseException) -> str:
             status = jvm.wait(within)
             return _ended.get(jvm.pid) or f"Spark's JVM {death(status)}"
     return cause(str(error))
+
+
+_OWN: Final = "linkflap.spark_verify.spark.session"
+_ARCHIVE: Final = "spark"
+_NOT_MADE: Final = "refused"
+
+
+@remembered
+def class_path() -> str:
+    """Spark's jars in one order: an archive belongs to a class path, and a wildcard is whatever
+    order a folder has."""
+    return os.pathsep.join(
+        str(jar) for jar in sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+    )
+
+
+def archive_options(java: Java) -> list[str]:
+    """Options with which a JVM uses the archive, made now if there is none yet; none where it
+    cannot be made."""
+    try:
+        folder = cache.once(
+            _archive_name(java),
+            partial(_make_archive, java),
+            doing="making a class archive for Spark, so that it starts faster (20 s on an idle "
+            "machine, once per Java and pyspark)",
+        )
+    except EnvironmentFailure as error:
+        LOG.info("Spark starts without a class archive, some seconds slower: %s", error)
+        return []
+    archive = folder / _ARCHIVE
+    return with_archive(java, archive) if archive.is_file() else []
+
+
+def _archive_name(java: Java) -> str:
+    """The archive's folder in the cache. Its name differs for two Javas, two pysparks, and a
+    reinstalled pyspark."""
+    jars = [(jar, os.stat(jar).st_mtime_ns) for jar in class_path().split(os.pathsep)]
+    state = f"{java.path}{java.path.stat().st_mtime_ns}{jars}"
+    digest = hashlib.sha256(state.encode()).hexdigest()
+    return f"archives/spark{pyspark.__version__}-java{java.major}-{digest[:12]}"
+
+
+def _make_archive(java: Java, folder: Path) -> None:
+    """Has a process of its own run the query, in a JVM that writes the archive. A Java that writes
+    none is not asked again."""
+    archive, printed = folder / _ARCHIVE, folder / _NOT_MADE
+    command = [
+        sys.executable,
+        "-m",
+        _OWN,
+        str(java.path),
+        str(java.major),
+        *writing_archive(java, archive),
+    ]
+    status = children.run(
+        command, name="class archive of Spark", folder=folder, output=printed, within=_ARCHIVED
+    )
+    if status:
+        lines = printed.read_text(errors="replace").splitlines()
+        raise SetupError(
+            f"{java.path} did not make one ({lines[-1] if lines else f'exit status {status}'})"
+        )
+    if archive.is_file():
+        printed.unlink()
+
+
+if __name__ == "__main__":
+    train(Java(path=Path(sys.argv[1]), major=int(sys.argv[2])), sys.argv[3:])

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts.run_guarantees import NAMES
+from linkflap.spark_verify.checks.base import RUN_CHECKS
 from tests.faithful.mutations import CATALOGUE, Mutation
 from tests.faithful.mutations.base import BESIDE
 
@@ -41,7 +41,7 @@ def render() -> str:
 
 
 def _columns() -> list[str]:
-    return [*REGISTRY, *NAMES]
+    return [*REGISTRY, *RUN_CHECKS]
 
 
 def _legend() -> Iterator[str]:

@@ -23,9 +23,8 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Deployment, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import ClusterSpec
-from linkflap.harness.runtimes import faketime, runtime
+from linkflap.harness.runtimes import faketime, probe, runtime
 from linkflap.harness.runtimes.disks import SlowDisk, SmallDisk
-from linkflap.harness.runtimes.kraft import readiness
 from linkflap.recording.run import check
 from tests.on_runtimes import (
     EVERY,
@@ -110,7 +109,7 @@ def write(deployment: Deployment) -> None:
 
 def test_the_active_controller_is_lost_and_another_elected(cluster_of_three: Deployment) -> None:
     leader = cast(
-        Any, readiness.quorum(cluster_of_three.clusters["A"].brokers[1].client_address)
+        Any, probe.quorum(cluster_of_three.clusters["A"].brokers[1].client_address)
     ).leader
     seen = bites_and_heals(cluster_of_three, spec("controller-loss", "A"))
     assert seen["lost"] == leader
@@ -190,7 +189,7 @@ def test_a_partition_cuts_the_directions_that_it_says_and_no_client(
     up = contained(cluster_of_three)
 
     def a_client_is_answered() -> None:
-        assert readiness.seen_brokers(up.clusters["A"].brokers[1].client_address)
+        assert probe.seen_brokers(up.clusters["A"].brokers[1].client_address)
 
     seen = bites_and_heals(up, spec("partition", "A/1", direction=direction), a_client_is_answered)
     assert seen == {"before": True, "out": out, "in": back}

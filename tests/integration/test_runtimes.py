@@ -21,8 +21,7 @@ from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.topology import ClusterSpec
 from linkflap.harness.model.wait import until
-from linkflap.harness.runtimes import runtime
-from linkflap.harness.runtimes.kraft import readiness
+from linkflap.harness.runtimes import probe, runtime
 from linkflap.harness.runtimes.kraft.configuration import BrokerPorts
 from linkflap.harness.runtimes.process import ProcessCluster, install
 from tests.on_runtimes import Events, create, in_sync, produce, topology, values
@@ -54,7 +53,7 @@ def test_a_pair_is_up_and_its_links_are_proven(pair: tuple[Deployment, Events]) 
 
 def test_the_release_runs_with_the_features_it_defaults_to(pair: tuple[Deployment, Events]) -> None:
     deployment, _ = pair
-    features = readiness.finalized_features(deployment.clusters["A"].bootstrap)
+    features = probe.finalized_features(deployment.clusters["A"].bootstrap)
     assert features is not None
     assert features["transaction.version"] == 2
     assert features["group.version"] == 1
@@ -151,12 +150,12 @@ def test_a_paused_broker_answers_nothing_until_it_is_resumed(
     broker.pause()
     try:
         assert str(broker.state) == "paused"
-        assert readiness.seen_brokers(broker.client_address) == frozenset()
+        assert probe.seen_brokers(broker.client_address) == frozenset()
     finally:
         broker.resume()
     assert broker.state == "running"
     until(
-        lambda: readiness.seen_brokers(broker.client_address),
+        lambda: probe.seen_brokers(broker.client_address),
         within=60,
         what="the broker to answer",
     )
@@ -244,7 +243,7 @@ def test_three_brokers_survive_kill_9_of_one(tmp_path: Path, on: str) -> None:
     asked = topology(ClusterSpec(name="A", brokers=3))
     with runtime(on)(asked, folder=tmp_path, recorder=Events()) as deployment:
         cluster = deployment.clusters["A"]
-        assert readiness.seen_brokers(cluster.brokers[1].client_address) == {1, 2, 3}
+        assert probe.seen_brokers(cluster.brokers[1].client_address) == {1, 2, 3}
         create(cluster, "replicated", replicas=3)
         produce(cluster.bootstrap, "replicated", b"before")
         victim = cluster.brokers[in_sync(cluster, "replicated").pop()]

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.mirrors import make_mirror
-from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
+from linkflap.harness.mirrors.shadow.journal import PAUSE_AT
 from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import MirrorSpec

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT, STEPS, Step
+from linkflap.harness.mirrors.shadow.journal import PAUSE_AT, STEPS, Step
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
+from linkflap.harness.mirrors.shadow.journal import PAUSE_AT
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until

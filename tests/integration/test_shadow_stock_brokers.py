@@ -20,10 +20,9 @@ from confluent_kafka.admin import (
 )
 
 from linkflap.chaos.cases.tools.wire import Wire, record_batch
+from linkflap.harness.mirrors.shadow.batches import MARGIN
 from linkflap.harness.mirrors.shadow.destination.client import Destination
-from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
-from linkflap.harness.mirrors.shadow.journal import Journal
-from linkflap.harness.mirrors.shadow.producer_ids import MARGIN
+from linkflap.harness.mirrors.shadow.journal import PAUSE_AT, Journal
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.wait import until

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
+from linkflap.harness.mirrors.shadow.journal import PAUSE_AT
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Deployment

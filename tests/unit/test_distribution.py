@@ -22,7 +22,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import kafka as kafkas
 from linkflap.harness.runtimes.distribution import toxiproxy_server as module
 from linkflap.harness.runtimes.distribution.kafka import Pin, kafka
-from linkflap.spark_verify.spark import class_archive
+from linkflap.spark_verify.spark import session
 
 # Caches per user: created whole or not at all, and by one process only.
 
@@ -477,7 +477,7 @@ def test_a_java_that_fails_is_named_and_leaves_nothing(
     java: Java, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="linkflap"):
-        assert class_archive.options(java) == []
+        assert session.archive_options(java) == []
     assert any(
         "without a class archive" in said and "no room for a heap" in said
         for said in caplog.messages
@@ -495,7 +495,7 @@ def test_a_java_that_writes_none_is_not_asked_again(
         return 0
 
     monkeypatch.setattr(children, "run", nothing)
-    assert class_archive.options(java) == class_archive.options(java) == []
+    assert session.archive_options(java) == session.archive_options(java) == []
     assert len(asked) == 1
     assert len(archives(tmp_path)) == 1
 
@@ -516,7 +516,7 @@ def test_a_written_archive_is_used(
     monkeypatch.setattr(children, "run", write)
     (folder,) = {
         Path(word.partition("=")[2]).parent
-        for word in class_archive.options(java)
+        for word in session.archive_options(java)
         if "SharedArchiveFile" in word
     }
     assert [path.name for path in folder.iterdir()] == ["spark"]
@@ -526,13 +526,13 @@ def test_a_written_archive_is_used(
 def test_another_java_and_a_reinstalled_pyspark_have_other_archives(
     java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = {class_archive._name(java)}
+    names = {session._archive_name(java)}
     java.path.touch()
-    names.add(class_archive._name(java))
+    names.add(session._archive_name(java))
     jar = tmp_path / "spark.jar"
     jar.touch()
-    monkeypatch.setattr(class_archive, "class_path", lambda: str(jar))
-    names.add(class_archive._name(java))
+    monkeypatch.setattr(session, "class_path", lambda: str(jar))
+    names.add(session._archive_name(java))
     assert len(names) == 3
 
 

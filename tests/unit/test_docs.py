@@ -17,12 +17,12 @@ from _pytest.mark.structures import ParameterSet
 
 from linkflap.api import fixtures, runs
 from linkflap.chaos.scenario_file import KEYS, is_file
-from linkflap.cli.docs import page, pages
+from linkflap.cli.listing import page, pages
 from linkflap.harness import workloads
 from linkflap.harness.model.errors import InputError
 from linkflap.recording.run import check
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts.run_guarantees import NAMES
+from linkflap.spark_verify.checks.base import RUN_CHECKS
 from linkflap.topologies import parse
 from tests.faithful.matrix import render
 from tests.faithful.mutations import CATALOGUE
@@ -301,7 +301,7 @@ def test_every_kind_of_anomaly_is_produced_by_a_mutation() -> None:
 def test_a_mutation_names_existing_checks_and_kinds(mutation: Mutation) -> None:
     assert mutation.must <= KINDS
     assert mutation.may <= KINDS | set(REGISTRY)
-    assert mutation.unknown <= {*REGISTRY, *NAMES}
+    assert mutation.unknown <= {*REGISTRY, *RUN_CHECKS}
     assert mutation.what, "its docstring is what it does"
     assert mutation.verdict != "invalid" or mutation.must, "what must make the run invalid?"
 

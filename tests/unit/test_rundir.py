@@ -22,7 +22,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from linkflap.harness import rundir
-from linkflap.harness.machine import disk_full
 from linkflap.harness.model.errors import EnvironmentFailure, InputError, SetupError
 from linkflap.harness.model.events import HostStall, Phase
 from linkflap.harness.model.history import (
@@ -37,7 +36,7 @@ from linkflap.harness.model.history import (
 )
 from linkflap.harness.model.scenario import TopicSpec, WorkloadSpec
 from linkflap.harness.model.verdict import Anomaly
-from linkflap.harness.rundir import Appender, Damage, RunReader, RunWriter
+from linkflap.harness.rundir import Appender, Damage, RunReader, RunWriter, files
 from linkflap.harness.rundir.manifest import MANIFEST, content
 from linkflap.recording import run_end
 from linkflap.spark_verify.checks.finding_rows import FindingRow, packed, unpacked
@@ -118,7 +117,7 @@ def test_a_disk_that_does_not_tell_its_size_is_not_full(
 
 
 def test_a_line_that_does_not_fit_is_not_started(tmp_path: Path) -> None:
-    broken = disk_full.Breakage(tmp_path)
+    broken = files.Breakage(tmp_path)
     rows: Appender[EventRow] = Appender(tmp_path / "rows.jsonl", broken)
     event = EventRow(time=1, kind="phase", subject="x", data={})
     rows.write(event)

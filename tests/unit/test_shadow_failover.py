@@ -20,6 +20,7 @@ from linkflap.harness.mirrors.shadow import (
     open_transactions,
     producer_id_advance,
 )
+from linkflap.harness.mirrors.shadow.batches import MARGIN
 from linkflap.harness.mirrors.shadow.destination.client import Destination, MetadataSnapshot
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
 from linkflap.harness.mirrors.shadow.failback import failback_point
@@ -29,7 +30,6 @@ from linkflap.harness.mirrors.shadow.journal import Journal, PartitionNote, Topi
 from linkflap.harness.mirrors.shadow.open_transactions import SOURCE_MARGIN
 from linkflap.harness.mirrors.shadow.partition import Lineage, MirroredLog, Partition, parting
 from linkflap.harness.mirrors.shadow.producer_id_advance import AHEAD, ProducerIdAdvance
-from linkflap.harness.mirrors.shadow.producer_ids import MARGIN
 from linkflap.harness.mirrors.shadow.settings import LeaderEpochs, ShadowOptions, TakenPartition
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
 from linkflap.harness.model.scenario import MirrorSpec

@@ -17,8 +17,8 @@ import pytest
 from linkflap.harness.log import reference
 from linkflap.harness.log.layout import walk
 from linkflap.harness.log.reference import control_type
+from linkflap.harness.mirrors.shadow import batches
 from linkflap.harness.mirrors.shadow import partition as partitions
-from linkflap.harness.mirrors.shadow import producer_ids
 from linkflap.harness.mirrors.shadow.batches import (
     Stamped,
     abort_marker,
@@ -109,7 +109,7 @@ def test_batches_end_below_the_bound() -> None:
 
 @pytest.mark.parametrize("name", ["negate", "complement", "region"])
 def test_mapped_producer_ids_get_a_right_crc_and_keep_everything_else(name: ProducerIds) -> None:
-    ids = producer_ids.mapping(ShadowOptions(producer_ids=name), "source")
+    ids = batches.mapping(ShadowOptions(producer_ids=name), "source")
     assert ids is not None
     raw = b"".join(three())
     before, after = decoded(raw), decoded(stamped(raw, ids=ids).data)
@@ -131,24 +131,24 @@ def test_mapped_producer_ids_get_a_right_crc_and_keep_everything_else(name: Prod
 
 @pytest.mark.parametrize("name", ["negate", "complement"])
 def test_a_second_hop_gives_the_first_ids_back(name: ProducerIds) -> None:
-    ids = producer_ids.mapping(ShadowOptions(producer_ids=name), "source")
+    ids = batches.mapping(ShadowOptions(producer_ids=name), "source")
     assert ids is not None
     assert [ids(ids(n)) for n in (0, 1, 5, 1 << 40)] == [0, 1, 5, 1 << 40]
 
 
 def test_negated_and_region_ids_are_negative_and_never_none() -> None:
-    region = producer_ids.region("source")
+    region = batches.region("source")
     for n in (0, 1, 4711, (1 << 31) - 1):
-        assert producer_ids.negate(n) < -1
+        assert batches.negate(n) < -1
         assert -(1 << 63) <= region(n) < -1
-        assert producer_ids.complement(n) > 1 << 62
+        assert batches.complement(n) > 1 << 62
     assert region(1 << 31) == region(0), "ids above 2^31 fold"
-    assert producer_ids.region("other")(0) != region(0)
+    assert batches.region("other")(0) != region(0)
 
 
 @pytest.mark.parametrize("name", ["keep", "jump", "reset"])
 def test_other_strategies_leave_ids_alone(name: ProducerIds) -> None:
-    assert producer_ids.mapping(ShadowOptions(producer_ids=name), "source") is None
+    assert batches.mapping(ShadowOptions(producer_ids=name), "source") is None
 
 
 def test_an_abort_marker_is_a_coordinators() -> None:

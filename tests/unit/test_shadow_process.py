@@ -30,8 +30,14 @@ from linkflap.harness.mirrors.shadow.destination.leader import (
 )
 from linkflap.harness.mirrors.shadow.destination.listeners import Listeners, ended_of, pass_on
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
-from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT, STEPS, Step, Steps
-from linkflap.harness.mirrors.shadow.journal import Journal, PartitionNote
+from linkflap.harness.mirrors.shadow.journal import (
+    PAUSE_AT,
+    STEPS,
+    Journal,
+    PartitionNote,
+    Step,
+    Steps,
+)
 from linkflap.harness.mirrors.shadow.partition import Lineage, Partition
 from linkflap.harness.mirrors.shadow.shadow import Shadow
 from linkflap.harness.model.errors import EnvironmentFailure, InputError

@@ -47,7 +47,7 @@ from linkflap.spark_verify.read import log_rows, pieces
 from linkflap.spark_verify.read.assemble import view
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.spark import job, masters, session
-from linkflap.spark_verify.spark.spark_progress import COMBINED, JUDGED, READ, JobWatch
+from linkflap.spark_verify.spark.job import COMBINED, JUDGED, READ, JobWatch
 from tests.kafka_log import batches_in, field_of, segment
 from tests.run_copy import views
 from tests.synthetic import ENDED, TOPIC, Shape, same, write_run

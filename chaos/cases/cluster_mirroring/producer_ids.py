@@ -9,7 +9,7 @@ from linkflap.chaos.cases.bench import ONE, PAIR, Bench, transaction
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools.wire import ProducerIdentity, record_batch
 from linkflap.chaos.cases.wire_transactions import WireTransactional
-from linkflap.harness.mirrors.shadow.producer_ids import complement, negate, region
+from linkflap.harness.mirrors.shadow.batches import complement, negate, region
 
 Formula = Callable[[int], int]
 FIRST_HOP, SECOND_HOP = "cluster-of-A", "cluster-of-B"

@@ -1,4 +1,5 @@
-"""Leadership and replication: KAFKA-18723, KAFKA-19522."""
+"""Leadership, replication, and the settings of topics: KAFKA-18723, KAFKA-19522,
+deleted-topic-settings."""
 
 from __future__ import annotations
 
@@ -8,15 +9,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from linkflap.chaos.cases.bench import PAIR, THREE, Bench, wait_for
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ResourceType,
+)
+
+from linkflap.chaos.cases.bench import ONE, PAIR, THREE, WITHIN, Bench, wait_for
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.logs import records, table
-from linkflap.harness.log.layout import read_unsigned_varint
+from linkflap.harness.log.layout import LOG_APPEND_TIME, read_unsigned_varint
 from linkflap.harness.log.reference import ReferenceBatch
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from linkflap.harness.model.wait import until
 
 TOPIC: Final = "__cluster_metadata"
 _TOPIC, _PARTITION_CHANGE, _BROKER_CHANGE, _REGISTER = 2, 5, 17, 27
@@ -207,3 +218,57 @@ def kafka_19522(bench: Bench, *, eligible: bool) -> Observation:
         "read": len(bench.read(topic)),
     }
     return Observation(shown=leads < unfenced, facts=facts)
+
+
+SETTING: Final = "message.timestamp.type"
+
+
+@case(
+    "deleted-topic-settings",
+    ONE,
+    claim={"removed_first": False},
+    control={"removed_first": True},
+)
+def deleted_topic_settings(bench: Bench, *, removed_first: bool) -> Observation:
+    """A topic is deleted and created again, and its broker is killed and started."""
+    topic = bench.topic(config={SETTING: "LogAppendTime"})
+    admin = bench.admin()
+    if removed_first:
+        _remove_setting(admin, topic)
+    admin.delete_topics([topic])[topic].result(WITHIN)
+    until(
+        lambda: topic not in admin.list_topics(timeout=WITHIN).topics,
+        within=WITHIN,
+        what=f"the broker to have deleted {topic}",
+        every=0.1,
+    )
+    bench.topic()  # has the same name
+    bench.write(topic, [b"before"])
+    broker = bench.broker()
+    described = {"before": _own_settings(bench, topic)}
+    broker.kill()
+    broker.start()
+    bench.led(topic)
+    bench.write(topic, [b"after"])
+    described["after"] = _own_settings(bench, topic)
+    types = [
+        "LogAppendTime" if batch.attributes & LOG_APPEND_TIME else "CreateTime"
+        for batch in bench.log(topic)
+    ]
+    facts = {"described": described, "timestamp_types": types}
+    return Observation(shown=types[-1] == "LogAppendTime", facts=facts)
+
+
+def _remove_setting(admin: AdminClient, topic: str) -> None:
+    entry = ConfigEntry(SETTING, "", incremental_operation=AlterConfigOpType.DELETE)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(WITHIN)
+
+
+def _own_settings(bench: Bench, topic: str) -> dict[str, str | None]:
+    """The settings that the broker describes as the topic's own."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    admin = bench.admin()
+    found = admin.describe_configs([resource])[resource].result(WITHIN)
+    own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    return {name: entry.value for name, entry in found.items() if entry.source == own}

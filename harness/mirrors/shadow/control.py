@@ -3,7 +3,7 @@ in each direction.
 
  {"do": "status"}      only asks for the status
  {"do": "fail-over"}   starts the failover, or continues it
- {"do": "go-on"}       resumes a shadow that is paused at a failpoint (`failpoints`)
+ {"do": "go-on"}       resumes a shadow that is paused at a failpoint (`journal`)
 
 Each has the `token` of the shadow's folder (`settings.control_token`), for any user of the machine
 reaches the port; one without it closes the connection. Each command is answered at once with the

@@ -16,10 +16,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from linkflap.harness.mirrors.shadow import producer_ids
-from linkflap.harness.mirrors.shadow.batches import Stamped, end_of, stamp, within
-from linkflap.harness.mirrors.shadow.failpoints import Steps
-from linkflap.harness.mirrors.shadow.journal import Journal, PartitionNote
+from linkflap.harness.mirrors.shadow.batches import Stamped, end_of, mapping, stamp, within
+from linkflap.harness.mirrors.shadow.journal import Journal, PartitionNote, Steps
 from linkflap.harness.mirrors.shadow.settings import Config
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire.bulk import Pieces
@@ -317,7 +315,7 @@ class MirroredLog:
         self.source_names: dict[Message, str] = {}
         self.brokers: frozenset[int] = frozenset()
         """The live real brokers of the destination."""
-        self._ids = producer_ids.mapping(config.options, config.source_cluster_id)
+        self._ids = mapping(config.options, config.source_cluster_id)
         self._bell = Bell()
         self.room = Bell()
         """Rung when a window has released data."""

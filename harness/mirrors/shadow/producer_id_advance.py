@@ -19,10 +19,10 @@ import logging
 import time
 from typing import Final
 
+from linkflap.harness.mirrors.shadow.batches import MARGIN
 from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.destination.membership import Membership
 from linkflap.harness.mirrors.shadow.partition import MirroredLog
-from linkflap.harness.mirrors.shadow.producer_ids import MARGIN
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.wire.access import Unanswered
 

@@ -14,7 +14,7 @@ from linkflap.harness.machine import cache
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
 from linkflap.harness.model.protocols import BrokerState, Confines, Running, Spawn
 from linkflap.harness.model.wait import until
-from linkflap.harness.runtimes.kraft import readiness
+from linkflap.harness.runtimes import probe
 from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 
 STOP_WITHIN: Final = 60.0
@@ -207,7 +207,7 @@ class KraftBroker(ServiceProgram):
                 f"broker {self.name} ended with status {self.exit_status} while starting; "
                 f"{self._last_words()}"
             )
-        return self._id in readiness.seen_brokers(self.client_address)
+        return self._id in probe.seen_brokers(self.client_address)
 
     def _last_words(self) -> str:
         error, lines = " | ".join(last_error(self.log)), " | ".join(self.last_words(lines=4))

@@ -23,9 +23,9 @@ from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Certificate, Spawn
 from linkflap.harness.model.security import security_of
 from linkflap.harness.model.wait import until
-from linkflap.harness.runtimes import faketime
+from linkflap.harness.runtimes import faketime, probe
 from linkflap.harness.runtimes.distribution import cluster_mirroring
-from linkflap.harness.runtimes.kraft import first_records, readiness
+from linkflap.harness.runtimes.kraft import first_records
 from linkflap.harness.runtimes.kraft.broker import KraftBroker
 from linkflap.harness.runtimes.kraft.configuration import (
     ACCESS,
@@ -316,22 +316,22 @@ class KraftCluster:
     def _healthy(self) -> bool:
         everyone = frozenset(self._brokers)
         if any(
-            readiness.seen_brokers(broker.client_address) != everyone
+            probe.seen_brokers(broker.client_address) != everyone
             for broker in self._brokers.values()
         ):
             return False
-        found = readiness.quorum(next(iter(self._brokers.values())).client_address)
+        found = probe.quorum(next(iter(self._brokers.values())).client_address)
         return found is not None and found.leader in everyone and found.voters == everyone
 
     def _seen(self) -> dict[int, list[int]]:
         return {
-            node: sorted(readiness.seen_brokers(broker.client_address))
+            node: sorted(probe.seen_brokers(broker.client_address))
             for node, broker in self._brokers.items()
         }
 
     def _features_right(self) -> bool:
         wanted = expected_features(self._installation.template)
-        found = readiness.finalized_features(next(iter(self._brokers.values())).client_address)
+        found = probe.finalized_features(next(iter(self._brokers.values())).client_address)
         if found is None:
             return False
         if wrong := {

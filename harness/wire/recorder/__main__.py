@@ -19,10 +19,9 @@ from typing import Final
 
 import msgspec
 
-from linkflap.harness.machine.disk_full import Breakage
 from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.rundir import Appender
-from linkflap.harness.rundir.files import write_whole
+from linkflap.harness.rundir.files import Breakage, write_whole
 from linkflap.harness.wire.access import Address, host_and_port
 from linkflap.harness.wire.messages import Malformed
 from linkflap.harness.wire.recorder.connection import Frames, WireConnection

@@ -16,11 +16,10 @@ import pytest
 
 from linkflap.harness.guarantees import ALLOWED
 from linkflap.spark_verify.checks import REGISTRY, inconsistent_offset
-from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, Unjudged
+from linkflap.spark_verify.checks.base import RUN_CHECKS, Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.checks.document import render
 from linkflap.spark_verify.checks.finding_rows import FindingRow
 from linkflap.spark_verify.checks.parts import logs
-from linkflap.spark_verify.facts.run_guarantees import NAMES
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.oracles import random_runs
 from tests.oracles.agreement import findings
@@ -133,7 +132,7 @@ def test_an_empty_history_examines_nothing(name: str) -> None:
 
 
 def test_names_are_kebab_case_and_once() -> None:
-    names = [*REGISTRY, *NAMES]
+    names = [*REGISTRY, *RUN_CHECKS]
     assert len(set(names)) == len(names)
     kinds = [kind.name for check in REGISTRY.values() for kind in check.anomalies]
     for word in (*names, *kinds):
@@ -235,7 +234,7 @@ def test_the_page_has_every_check_kind_and_allowance() -> None:
         assert f"## {check.name}\n" in page
         for kind in check.anomalies:
             assert f"| {kind.name} | {kind.meaning} | {kind.smallest} |" in page
-    assert all(f"**{name}**" in page for name in NAMES)
+    assert all(f"**{name}**" in page for name in RUN_CHECKS)
     assert all(line.citation in page for lines in ALLOWED.values() for line in lines)
 
 

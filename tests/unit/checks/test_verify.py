@@ -15,7 +15,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader, write_whole
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts.run_guarantees import NAMES
+from linkflap.spark_verify.checks.base import RUN_CHECKS
 from linkflap.spark_verify.verify import VERDICT_FILE, checks_of, verify
 from tests.copied_logs import judged_again
 from tests.faithful.clusters import states
@@ -61,8 +61,8 @@ def test_two_runs_in_one_job_get_a_verdict_each(spark: SparkSession, tmp_path: P
     large = write_run(tmp_path / "large", Shape(partitions=3, transactions=20))
     small = asking_for(write_run(tmp_path / "small", Shape(partitions=1)), "duplicate")
     first, second = verify([large, small], spark=spark)
-    assert [c.name for c in first.checks] == [*REGISTRY, *NAMES]
-    assert [c.name for c in second.checks] == ["duplicate", *NAMES]
+    assert [c.name for c in first.checks] == [*REGISTRY, *RUN_CHECKS]
+    assert [c.name for c in second.checks] == ["duplicate", *RUN_CHECKS]
     # The made-up runs have the same log on both sides, markers included: 3 records per transaction,
     # and every fifth transaction aborted.
     examined = {
