@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from linkflap.harness.model.scenario import Option, WorkloadSpec
+from linkflap.harness.model.scenario import PRODUCERS, Option, WorkloadSpec
 from linkflap.harness.model.topology import Topology
 
 GROUP: Final = "linkflap.followers"
@@ -58,6 +58,11 @@ def default_workloads(topology: Topology, home: str, **records: Option) -> tuple
             for i in ("read_committed", "read_uncommitted")
         ),
     )
+
+
+def default_readers(topology: Topology, home: str) -> tuple[WorkloadSpec, ...]:
+    """The readers among them."""
+    return tuple(w for w in default_workloads(topology, home) if w.kind not in PRODUCERS)
 
 
 def default_workloads_at_every_home(topology: Topology) -> tuple[WorkloadSpec, ...]:

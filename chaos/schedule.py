@@ -404,15 +404,17 @@ class Player:
                     *(self._joins(spec, name) for name in waits.during),
                 ]
             )
-            pause((began - now()) / 1e9 + spec.at, lambda: world.stopping)
+            pause((began - now()) / 1e9 + spec.at, self._too_late)
             waited, holds = now(), waits.watch(spec, world)
             until(
-                lambda: world.stopping or holds() or self._over(waits.during),
+                lambda: self._too_late() or holds() or self._over(waits.during),
                 within=patient(TRIGGER_DEADLINE),
                 what=f"{spec.when} before fault {spec.id}",
                 every=0.005,
             )
             self._joined(spec, waits.during)
+            if world.clients.all_ended and not world.stopping:
+                raise FaultError("every program that writes had ended before it began")
         except LinkflapError as error:
             self._triggered(spec, waited, hit=False)
             self._world.recorder.write(
@@ -429,6 +431,10 @@ class Player:
         if not world.stopping:
             self._triggered(spec, waited, hit=True)
         return not world.stopping
+
+    def _too_late(self) -> bool:
+        """Whether no fault is to begin any more."""
+        return self._world.stopping or self._world.clients.all_ended
 
     def _triggered(self, spec: FaultSpec, since: int, *, hit: bool) -> None:
         if spec.when != "always":

@@ -122,6 +122,8 @@ class Reader:
     asked: Topology | None = None
     """The topology that replaces the file's. Whether it can play the schedule is not the file's
     mistake: `schedule.check` refuses it without a line."""
+    program: WorkloadSpec | None = None
+    """The program that replaces the file's workloads, at home on the first cluster."""
 
     def fail(self, at: KeyPath, sentence: str) -> NoReturn:
         raise InputError(f"{self.path}, line {self.where.line(at)}: {sentence}")
@@ -329,16 +331,22 @@ def is_file(name: str) -> bool:
 
 
 def read(
-    path: Path, *, seed: int, chosen: bool = False, topology: Topology | None = None
+    path: Path,
+    *,
+    seed: int,
+    chosen: bool = False,
+    topology: Topology | None = None,
+    program: WorkloadSpec | None = None,
 ) -> Scenario:
-    """The scenario of a file, on its own topology or another one. `seed` is used if the file has
-    none, or if the user chose it (`chosen`). Raises InputError."""
+    """The scenario of a file, on its own topology or another one, and with its own workloads, or a
+    `program` on the first cluster. `seed` is used if the file has none, or if the user chose it
+    (`chosen`). Raises InputError."""
     text = _text(path)
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path} is not TOML: {error}; correct it there") from None
-    reader = Reader(path=path, where=value_lines(text), asked=topology)
+    reader = Reader(path=path, where=value_lines(text), asked=topology, program=program)
     if content.get("schema") != SCHEMA_VERSION:
         given = content.get("schema")
         says = f"schema is {given!r}" if given is not None else "schema is missing"
@@ -470,6 +478,9 @@ def _mirror(reader: Reader, file: ScenarioFile) -> MirrorSpec:
 
 
 def _workloads(reader: Reader, file: ScenarioFile, topology: Topology) -> Iterable[WorkloadSpec]:
+    if reader.program is not None:
+        yield replace(reader.program, home=topology.clusters[0].name)
+        return
     if not file.workload:
         reader.fail(("workload",), "there is no workload; add a [[workload]] with kind and home")
     for index, table in enumerate(file.workload):

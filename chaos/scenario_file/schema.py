@@ -138,7 +138,7 @@ class ScenarioFile(Table, frozen=True, kw_only=True):
     schema: int
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
     topology: Annotated[str, Meta(min_length=1, max_length=1000)]
-    workload: list[WorkloadTable]
+    workload: list[WorkloadTable] = []
     about: str = ""
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
     duration: Annotated[float, Meta(ge=1, le=86_400)] = 10.0

@@ -82,6 +82,10 @@ class Clients(Protocol):
     def transactional(self) -> bool:
         """Whether any client of linkflap's own, or of the test's, writes in transactions."""
 
+    @property
+    def all_ended(self) -> bool:
+        """Whether all that write are programs that run once, and all of them have ended."""
+
     def transactions_ended(self) -> int:
         """Transactions that were committed or aborted so far, on all clusters."""
 

@@ -354,7 +354,11 @@ def clusters_of(workload: WorkloadSpec, scenario: Scenario) -> set[str]:
 
 def _read(home: str, scenario: Scenario) -> set[str]:
     """The clusters on which some workload reads a home's records."""
-    every = [w for w in scenario.workloads if w.home == home and w.kind in ("readers", "relay")]
+    every = [
+        w
+        for w in scenario.workloads
+        if w.home == home and (w.kind in ("readers", "relay") or (w.record and w.reads))
+    ]
     return {cluster for workload in every for cluster in clusters_of(workload, scenario)}
 
 

@@ -202,6 +202,11 @@ class ClientDeath:
     again: bool = False
 
     @property
+    def done(self) -> bool:
+        """Whether it is a program that ran once, and succeeded."""
+        return self.by == "itself" and not (self.status or self.again)
+
+    @property
     def how(self) -> str:
         """By whom it was ended, and how."""
         how = self.signal or f"exit status {self.status}"

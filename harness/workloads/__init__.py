@@ -94,6 +94,10 @@ COMMAND_OPTIONS: Final[Options] = {
         about="in a failover it is started again, or gets SIGUSR1 and reads its addresses again",
     ),
     "group": OptionAbout(default="", about="the consumer group whose offsets are judged"),
+    "once": OptionAbout(
+        default=False,
+        about="it is not started again when it ends or in a failover; the run ends with it",
+    ),
 }
 
 
@@ -114,9 +118,14 @@ def check(spec: WorkloadSpec) -> WorkloadKind:
 
 
 def topics(specs: Sequence[WorkloadSpec]) -> dict[str, str]:
-    """Topic -> home, for all topics that these workloads write: one topic per home, and one more
-    for its relays."""
-    homes = {topic_name(spec.home, "orders"): spec.home for spec in specs if spec.kind != COMMAND}
+    """Topic -> home, for all topics that these workloads use: one topic per home, and one more for
+    its relays. Readers beside a program have the program's."""
+    programs = {spec.home for spec in specs if spec.writes}
+    homes = {
+        topic_name(spec.home, "orders"): spec.home
+        for spec in specs
+        if spec.kind != COMMAND and not (KINDS[spec.kind].reads and spec.home in programs)
+    }
     homes |= {
         topic_name(spec.home, topic): spec.home
         for spec in specs

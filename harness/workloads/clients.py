@@ -140,6 +140,12 @@ class WorkloadClients:
         producing = [crew for crew in self.workloads if isinstance(crew, Producers)]
         return not producing or any(not crew.clusters.isdisjoint(running) for crew in producing)
 
+    @property
+    def all_ended(self) -> bool:
+        """Whether all that write are programs that run once, and all of them have ended."""
+        writing = [crew for crew in self.workloads if isinstance(crew, Producers)]
+        return bool(writing) and all(isinstance(c, Command) and c.ended for c in writing)
+
     def grown(self, topic: str, partitions: int) -> None:
         """A topic now has this many partitions. Its clients use them from their next operation or
         metadata lookup on."""

@@ -4,7 +4,7 @@ judged by the bytes.
 It writes no history: the logs of the topics that it names in `writes` show its records, and its
 groups show its progress. A failover moves it: linkflap restarts it with the other address, or sends
 a signal after which it reads its address again. If it ends by itself, linkflap restarts it, as a
-supervisor would. It runs in a process group that is killed as one
+supervisor would, unless it runs `once`. It runs in a process group that is killed as one
 (`harness.machine.user_programs`).
 """
 
@@ -280,9 +280,9 @@ class Command(Producers):
                 self._wanted
                 and child is not None
                 and child.end_group() is not None
-                and now() >= self._started_at + AGAIN_AFTER
+                and (self._once or now() >= self._started_at + AGAIN_AFTER)
             ):
-                self._died(child, by="itself", again=self._starts < MOST_STARTS)
+                self._died(child, by="itself", again=not self._once and self._starts < MOST_STARTS)
                 if self._wanted:
                     self._begin()
             if now() >= self._looked_at + LOOKS_EVERY:
@@ -327,23 +327,33 @@ class Command(Producers):
                 return
             if self._by_signal:
                 self._child.signal(signal.SIGUSR2)
-            else:
+            elif not self._once:
                 self._end(gently=True)
 
     @property
     def _by_signal(self) -> bool:
         return self.spec.options.get("move", "restart") == "signal"
 
+    @property
+    def _once(self) -> bool:
+        return self.spec.options.get("once") is True
+
+    @property
+    def ended(self) -> bool:
+        """Whether it runs once and has ended."""
+        return self._once and self._starts > 0 and not self._wanted
+
     def ask_to_move(self, source: str, destination: str, *, drained: bool) -> Sequence[Member]:
         with self._lock:
             if self.cluster != source:
                 return []
             self.cluster = destination
-            if self._by_signal and self._child is not None and self.alive:
+            if (self._by_signal or self._once) and self._child is not None and self.alive:
                 self._written.sample(destination)
                 self._address_file.write_text(self._bootstrap(destination) + "\n")
-                self._child.signal(signal.SIGUSR1)
-            elif self._wanted:
+                if self._by_signal:
+                    self._child.signal(signal.SIGUSR1)
+            elif self._wanted and not self._once:
                 self._end(gently=drained)
                 self._begin()
         return []

@@ -1,5 +1,5 @@
-"""The command line: `linkflap run | suite | verify | case | explain | forensics | list | docs |
-fetch | doctor | clean`.
+"""The command line: `linkflap run | exec | suite | verify | case | explain | forensics | list |
+docs | fetch | doctor | clean`.
 
 Exit codes are those of `harness.model.errors`. With --json, stdout carries one document and nothing
 else. Everything slow is imported inside the command that needs it, so that --help and Ctrl-C answer
@@ -21,6 +21,7 @@ import click
 
 from linkflap.cli import output
 from linkflap.cli.case import case
+from linkflap.cli.exec_ import exec_
 from linkflap.cli.images import images
 from linkflap.cli.listing import docs, list_
 from linkflap.cli.logs import explain, forensics
@@ -62,6 +63,7 @@ def linkflap(debug: bool, offline: bool) -> None:
 
 
 linkflap.add_command(run)
+linkflap.add_command(exec_)
 linkflap.add_command(suite)
 linkflap.add_command(verify)
 linkflap.add_command(case)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from linkflap.harness.model.scenario import LIBRDKAFKA, Scenario, add_readers, u
 
 if TYPE_CHECKING:
     from linkflap.chaos.scenarios import ScenarioRequest
+    from linkflap.report.progress import Progress
 
 
 def show_schedule(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
@@ -230,7 +232,7 @@ def run(
         )
     folder = out or new_folder(chosen.name)
     check_output(folder, out, junit)
-    _record(
+    record_run(
         chosen,
         runtime,
         folder,
@@ -358,9 +360,17 @@ def _leave_unjudged(chosen: Scenario, folder: Path, *, as_json: bool) -> int:
     return 0
 
 
-def _record(
-    chosen: Scenario, runtime: str, folder: Path, command: str, *, warm: bool, keep: bool
+def record_run(
+    chosen: Scenario,
+    runtime: str,
+    folder: Path,
+    command: str,
+    *,
+    warm: bool,
+    keep: bool,
+    beside: Callable[[Progress], AbstractContextManager[object]] = nullcontext,
 ) -> None:
+    """Records a run, and shows its progress. `beside` does more while it is recorded."""
     from linkflap.recording.run import check, record
     from linkflap.report.progress import shown_on
     from linkflap.spark_verify.spark import pandas_free, session
@@ -368,7 +378,7 @@ def _record(
     pandas_free.settle()
     check(chosen, runtime)
     click.echo(f"{chosen.name} with seed {chosen.seed}; run directory {folder}", err=True)
-    with shown_on() as progress, NOTES.through(progress):
+    with shown_on() as progress, NOTES.through(progress), beside(progress):
         if warm:
             session.warm()
         record(

@@ -317,12 +317,12 @@ def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:
 def _play(
     scenario: Scenario, world: RunWorld, player: Player, watch: Ticker, progress: Progress
 ) -> None:
-    """Plays the schedule under load for the scenario's duration, and on until the last fault has
-    ended."""
+    """Plays the schedule under load for the scenario's duration, or until its programs that run
+    once have ended, and on until the last fault has ended."""
     player.start()
     over = now() + int(scenario.duration * 1e9)
     until(
-        lambda: watch() or now() >= over,
+        lambda: watch() or world.clients.all_ended or now() >= over,
         within=scenario.duration + 1,
         what="the workload's duration",
         every=0.1,

@@ -361,6 +361,8 @@ def _clients(world: RunWorld, scenario: Scenario) -> Iterator[_Client]:
     seen: set[tuple[str, str]] = set()
     for crew in world.clients.workloads:
         spec = crew.spec
+        if isinstance(crew, Command) and crew.ended:
+            continue
         own = spec.progress_within
         within = scenario.progress_within if own is None else own
         for client in _of_crew(world, crew, within):

@@ -168,6 +168,9 @@ def _failovers(judged: Document) -> Iterator[Text]:
 
 def _clients_died(judged: Document) -> Iterator[Text]:
     for death in judged.clients_died[:_MOST_LINES]:
+        if death.done:
+            yield Text(f"ended: {death.process}, exit status 0")
+            continue
         again = "started again" if death.again else "not started again"
         yield Text(
             f"died: {', '.join(death.clients)} ({death.process}, {death.how}), in flight: "

@@ -129,9 +129,9 @@ def _of(
     if kind is None:
         return None
     within = _within(spec, run)
-    cluster, until = ends_at(spec, events), wait.ends if _reads_only(spec) else wait.settles
-    if not within or cluster not in wait.clusters:
-        until = wait.since
+    cluster = ends_at(spec, events)
+    works = within and cluster in wait.clusters and not _gone(events, name)
+    settles = wait.ends if _reads_only(spec) else wait.settles
     group = group_of(spec)
     client = f"group {group}" if _reads_only(spec) and group else name
     stalled = [e for e in of_kind(events, ClientStalled) if e.client == client]
@@ -141,7 +141,7 @@ def _of(
         cluster=cluster,
         home=spec.home,
         since=wait.since,
-        until=until,
+        until=settles if works else wait.since,
         within=_nanoseconds(within + _stands_still(spec)),
         group=group,
         isolation=str(spec.options.get("isolation", "read_committed")),
@@ -171,6 +171,12 @@ def _exits(events: Sequence[Event], name: str) -> tuple[int, ...]:
     return tuple(
         e.time for e in of_kind(events, ClientDied) if e.process == name and e.by == "itself"
     )
+
+
+def _gone(events: Sequence[Event], name: str) -> bool:
+    """Whether the process has ended and was not started again."""
+    died = [event for event in of_kind(events, ClientDied) if event.process == name]
+    return bool(died) and not died[-1].again
 
 
 def _kind(spec: WorkloadSpec) -> Kind | None:

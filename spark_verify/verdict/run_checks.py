@@ -313,7 +313,8 @@ def fault_bite(scheduled: Sequence[str], events: Sequence[Event]) -> CheckResult
     reasons: list[str] = []
     for name in dict.fromkeys((*scheduled, *started)):
         if name not in started:
-            reasons.append(f"fault {name} was scheduled and never started")
+            why = f": {bites[name].measured}" if name in bites else ""
+            reasons.append(f"fault {name} was scheduled and never started{why}")
             continue
         what = f"fault {name} ({started[name].fault} on {started[name].target})"
         bite = bites.get(name)

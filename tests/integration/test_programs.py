@@ -4,6 +4,7 @@ and mirror."""
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import shutil
 import subprocess
@@ -38,6 +39,8 @@ from linkflap.report.progress import shown_on
 from linkflap.spark_verify.checks import REGISTRY, finding_rows
 from linkflap.spark_verify.checks.finding_rows import FindingRow
 from tests.cells import BEFORE_KAFKA_20734, topology
+from tests.command_line import environment
+from tests.command_line import linkflap as cli
 from tests.kafka_log import batches_in, field_of, rewrite
 from tests.run_copy import seal, views
 from tests.scenarios import scenario_of
@@ -387,6 +390,27 @@ def test_a_program_is_judged_by_what_crossed_the_wire(
         rewrite(path, [d for _, d in batches_in(path) if field_of(d, "base_offset") != lost[2]])
     seal(changed)
     assert ("found", "A", "lost-write") in wire_findings(changed)
+
+
+@pytest.mark.spark
+def test_a_command_runs_once_while_links_break_and_its_failure_is_the_exit_code(
+    tmp_path: Path,
+) -> None:
+    done = cli(
+        *("exec", "--json", "--topic", "orders", "--group", "billing"),
+        *("--schedule", str(EXAMPLES / "exec" / "flap.toml"), "--"),
+        *("sh", "-c", f"python3 {EXAMPLES / 'exec' / 'orders.py'} && exit 3"),
+        env=environment(tmp_path / "ledger"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 3, done.stderr
+    assert "1600 orders written, 0 of them not read" in done.stderr
+    judged = json.loads(done.stdout)
+    assert judged["verdict"] == "valid", judged
+    examined = {each["name"]: each["examined"] for each in judged["checks"]}
+    assert examined["lost-write"] == {"A/native": 1600}
+    assert examined["fault-bite"] == {"run/faults": 2}
+    assert examined["unseen"].keys() == {"A/native", "B/mirrored"}
 
 
 @pytest.mark.spark

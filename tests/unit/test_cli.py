@@ -59,6 +59,26 @@ def test_values_of_options(text: str, value: tuple[str, str | int | float]) -> N
     assert option_value(text) == value
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "there is no command to run"),
+        (["--topic", "orders"], "there is no command to run"),
+        (["--", "true"], "no topic is named"),
+        (["--topic", "A.orders", "--", "true"], "with its home; name it 'orders'"),
+        (["--topic", "orders", "--within", "soon", "--", "true"], "'soon' is not a time"),
+        (["--topic", "orders", "--schedule", "flip", "--", "true"], "there is no scenario 'flip'"),
+        (["--topic", "orders", "--schedule", "client-kill", "--", "true"], "cannot be played"),
+        (["--topic", "orders", "--topology", "A{tls}->B", "--", "true"], "cannot read the TLS"),
+        (["--topic", "orders", "--", "./no-such"], "there is no program './no-such'"),
+    ],
+)
+def test_exec_refuses_what_it_could_not_run_or_judge(words: list[str], says: str) -> None:
+    done = CliRunner().invoke(linkflap, ["exec", "--dry-run", *words], standalone_mode=False)
+    assert isinstance(done.exception, InputError)
+    assert says in str(done.exception)
+
+
 @pytest.mark.parametrize("text", ["delivery", "=exactly-once", ""])
 def test_an_option_not_of_the_form_name_value_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="not of the form name=value"):

@@ -207,16 +207,24 @@ class Events:
         return [data for known, _, data in self.events if known == kind]
 
 
+def playable(events: Events, *, stopping: bool = False, ended: bool = False) -> Any:
+    """What a player needs of a run."""
+    return SimpleNamespace(
+        recorder=events, stopping=stopping, clients=SimpleNamespace(all_ended=ended)
+    )
+
+
 def played(
     monkeypatch: pytest.MonkeyPatch,
     fault_class: type[Obedient],
     *,
     when: str = "always",
     stopping: bool = False,
+    ended: bool = False,
 ) -> tuple[Events, Player]:
     events = Events()
     monkeypatch.setattr(schedule, "FAULTS", {"link-cut": fault_class})
-    world = SimpleNamespace(recorder=events, stopping=stopping)
+    world = playable(events, stopping=stopping, ended=ended)
     player = schedule.Player([replace(CUT, when=when)], world, events)
     player.start()
     player.join(within=30, tick=lambda: None)
@@ -283,10 +291,7 @@ def test_the_last_fault_has_ended_when_it_was_healed_and_not_when_the_run_looks(
     looked = now()
     assert player.last_ended is not None
     assert began < player.last_ended < looked
-    assert (
-        schedule.Player([], SimpleNamespace(recorder=events, stopping=False), events).last_ended
-        is None
-    )
+    assert schedule.Player([], playable(events), events).last_ended is None
 
 
 def test_a_fault_that_cannot_be_applied_did_not_bite_and_is_healed(
@@ -314,6 +319,15 @@ def test_a_defect_of_a_fault_reaches_the_run_after_the_heal(
         played(monkeypatch, Defective)
 
 
+def test_a_fault_is_not_played_once_all_programs_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events, _ = played(monkeypatch, Obedient, ended=True)
+    ((kind, _, data),) = events.events
+    assert (kind, data["bit"]) == ("fault-bite", False)
+    assert data["measured"] == "every program that writes had ended before it began"
+
+
 def test_a_run_that_ends_before_a_fault_is_due_leaves_no_bite(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -329,7 +343,7 @@ def two_played(monkeypatch: pytest.MonkeyPatch, first: type[Obedient]) -> Events
         replace(CUT, id="second", fault="link-reset", when="after:cut"),
         replace(CUT, duration=0.2),
     ]
-    player = schedule.Player(specs, SimpleNamespace(recorder=events, stopping=False), events)
+    player = schedule.Player(specs, playable(events), events)
     player.start()
     player.join(within=30, tick=lambda: None)
     return events
@@ -382,7 +396,7 @@ def overlapped(
 
     monkeypatch.setattr(triggers, "TRIGGERS", {"late": late})
     monkeypatch.setattr(schedule, "FAULTS", {"link-cut": fault_class})
-    world = SimpleNamespace(recorder=events, stopping=False)
+    world = playable(events)
     specs = [
         replace(CUT, duration=0.3),
         replace(CUT, id="second", when=when, duration=0.0),

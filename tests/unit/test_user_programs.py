@@ -351,7 +351,7 @@ def program(writer: RunWriter, tmp_path: Path) -> Iterator[Callable[..., Command
     """Makes one, with options; it prints its environment."""
     made: list[Command] = []
 
-    def make(**options: str) -> Command:
+    def make(**options: Option) -> Command:
         spec = WorkloadSpec(
             kind="command",
             home="A",
@@ -477,6 +477,37 @@ def test_one_that_ends_by_itself_is_started_again(writer: RunWriter, tmp_path: P
     assert next(event.status for event in events if isinstance(event, ClientDied)) == 3
 
 
+def test_one_that_runs_once_is_not_started_again(writer: RunWriter, tmp_path: Path) -> None:
+    spec = WorkloadSpec(
+        kind="command",
+        home="A",
+        command=(sys.executable, "-c", "raise SystemExit(3)"),
+        folder=str(tmp_path),
+        options={"once": True},
+    )
+    clients = WorkloadClients([Command(spec, "command-1", ADDRESSES, writer)], writer)
+    assert not clients.all_ended
+    clients.start()
+    until(lambda: clients.progress() and clients.all_ended, within=60, what="the program to end")
+    clients.stop()
+    events, _ = RunReader(writer.root).events()
+    (died,) = [event for event in events if isinstance(event, ClientDied)]
+    assert (died.status, died.again) == (3, False)
+
+
+def test_one_that_runs_once_only_has_another_address_after_a_failover(
+    program: Callable[..., Command], writer: RunWriter
+) -> None:
+    mine = program(once=True)
+    mine.start()
+    address = Path(said(writer, 1)["LINKFLAP_ADDRESS_FILE"])
+    mine.pause("A")
+    mine.ask_to_move("A", "B", drained=False)
+    assert address.read_text() == "127.0.0.1:2\n"
+    assert mine.alive
+    assert "stopped" not in output(writer)
+
+
 def test_it_can_be_suspended_and_continued(
     program: Callable[..., Command], writer: RunWriter
 ) -> None:
@@ -499,7 +530,7 @@ def test_it_can_be_suspended_and_continued(
         ({"command": ()}, "has no command"),
         ({"command": ("./no-such",)}, "there is no program './no-such'"),
         ({"clients": 2}, "cannot have 2 clients"),
-        ({"options": {"speed": 3}}, "cannot have speed=3; it knows group, move, via"),
+        ({"options": {"speed": 3}}, "cannot have speed=3; it knows group, move, once, via"),
         ({"options": {"move": "hope"}}, "move='hope'; give one of restart, signal"),
         ({"options": {"group": 3}}, "group=3; give a text"),
         ({"writes": ("../etc",)}, "cannot have the topic '../etc'"),

@@ -1,0 +1,259 @@
+"""`linkflap exec`: runs a command once against clusters whose links break, records its clients on
+the wire, and judges what was promised to them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from linkflap.cli import completion
+from linkflap.cli.folders import RUNS, check_output, new_folder
+from linkflap.cli.judge import judge
+from linkflap.cli.log_options import mirror_options
+from linkflap.cli.output import NOTES
+from linkflap.cli.run import record_run, show_schedule
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.payload import drawn_seed
+from linkflap.harness.model.scenario import Minimums, Option, Scenario, WorkloadSpec
+from linkflap.harness.workloads import COMMAND
+
+if TYPE_CHECKING:
+    from linkflap.report.progress import Progress
+
+RUNTIME: Final = "process"
+"""The runtime that has recorders."""
+LOOKS_EVERY: Final = 0.2
+PROGRAM: Final = f"{COMMAND}-1"
+
+
+@click.command("exec", context_settings={"allow_interspersed_args": False})
+@click.argument("words", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--topology",
+    metavar="ARROWS",
+    shell_complete=completion.topologies,
+    help="Clusters and links, e.g. 'A:3->B'; by default the schedule's, without one A->B.",
+)
+@click.option(
+    "--mirror",
+    shell_complete=completion.mirrors,
+    help="What replicates over the links (linkflap list mirrors); by default the schedule's.",
+)
+@click.option(
+    "--set",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    shell_complete=completion.mirror_options,
+    help="An option of the mirror, e.g. producer_ids=keep.",
+)
+@click.option(
+    "--schedule",
+    metavar="SCENARIO",
+    shell_complete=completion.scenarios,
+    help="Whose faults are played: a built-in scenario or a file; by default nothing breaks.",
+)
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME",
+    help="A topic that COMMAND uses; it is made on the first cluster as A.NAME. May be repeated.",
+)
+@click.option(
+    "--partitions",
+    type=click.IntRange(1, 1000),
+    help="Partitions of each topic; by default the schedule's.",
+)
+@click.option("--group", default="", help="The consumer group whose offsets are judged.")
+@click.option(
+    "--record",
+    "recorded",
+    type=click.Choice(("wire", "none")),
+    default="wire",
+    show_default=True,
+    help="Whether what its clients ask for and are promised is recorded before the brokers.",
+)
+@click.option(
+    "--within",
+    default="10m",
+    show_default=True,
+    metavar="TIME",
+    help="When COMMAND is ended if it has not ended by itself: seconds, or 90s, 5m, 2h.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Seed of the schedule.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help=f"The run directory to make; by default a new one in {RUNS}/.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the topology and the schedule; start nothing.")
+@click.option("--keep", is_flag=True, help="Leave the brokers' data folders in the run directory.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
+def exec_(
+    words: Sequence[str],
+    topology: str | None,
+    mirror: str | None,
+    options: Sequence[str],
+    schedule: str | None,
+    topics: Sequence[str],
+    partitions: int | None,
+    group: str,
+    recorded: str,
+    within: str,
+    seed: int | None,
+    out: Path | None,
+    dry_run: bool,
+    keep: bool,
+    as_json: bool,
+    junit: Path | None,
+) -> int:
+    """Runs COMMAND once against clusters whose links break, and judges all that it wrote and read.
+
+    Faults that have not begun when COMMAND ends are not played, and the verdict is then unknown.
+
+    COMMAND finds the clusters in its environment: LINKFLAP_BOOTSTRAP, LINKFLAP_WRITES (linkflap
+    docs own-application). The exit code is that of COMMAND if it failed, else that of the verdict.
+    """
+    from linkflap.suite.plan import seconds
+
+    if not words:
+        raise InputError("there is no command to run; write it last: linkflap exec -- pytest tests")
+    if not topics:
+        raise InputError(
+            "no topic is named, so there would be nothing to judge; name those that the command "
+            "uses, for example --topic orders"
+        )
+    of_program: dict[str, Option] = {"once": True, "via": "proxy"}
+    if group:
+        of_program["group"] = group
+    program = WorkloadSpec(
+        kind=COMMAND,
+        home="",  # the first cluster, once the topology is known
+        command=tuple(words),
+        folder=os.getcwd(),
+        reads=tuple(topics),
+        writes=tuple(topics),
+        record="wire" if recorded == "wire" else "",
+        options=of_program,
+    )
+    based = _based_on(
+        schedule, topology, mirror, mirror_options(options), drawn_seed(seed), program
+    )
+    chosen = replace(
+        based,
+        name="exec",
+        about=f"{shlex.join(words)}, run once",
+        minimums=Minimums(committed=0, aborted=0, reads=0, afterwards=0),
+        duration=seconds(within, "--within", most=86400),
+        topics=replace(based.topics, partitions=partitions or based.topics.partitions),
+    )
+    if dry_run:
+        return show_schedule(chosen, RUNTIME, as_json=as_json)
+    folder = out or new_folder("exec")
+    check_output(folder, out, junit)
+    output = folder / "logs" / "commands" / PROGRAM / "output.log"
+
+    @contextmanager
+    def printed(progress: Progress) -> Iterator[None]:
+        """Shows what the command prints, until the run ends."""
+        over = threading.Event()
+        shown = threading.Thread(target=_follow, args=(output, progress, over), name="output")
+        shown.start()
+        try:
+            yield
+        finally:
+            over.set()
+            shown.join()
+
+    record_run(chosen, RUNTIME, folder, _to_repeat(), warm=True, keep=keep, beside=printed)
+    verdict = judge([folder], NOTES.through, as_json=as_json, junit=junit)
+    return _ended(folder, within) or verdict
+
+
+def _based_on(
+    schedule: str | None,
+    topology: str | None,
+    mirror: str | None,
+    options: dict[str, Option],
+    seed: int,
+    program: WorkloadSpec,
+) -> Scenario:
+    """The named scenario, or one without faults, with the program and linkflap's readers in the
+    place of its workloads. Raises InputError."""
+    from linkflap.chaos import scenario_file
+    from linkflap.chaos.default_workloads import default_readers
+    from linkflap.chaos.scenarios import ScenarioRequest, scenario
+    from linkflap.topologies import parse
+
+    given = parse(topology) if topology is not None else None
+    request = ScenarioRequest(seed=seed, topology=given, mirror=mirror, mirror_options=options)
+    if schedule is None:
+        made = request.scenario(
+            given or parse("A->B"), name="exec", about="", workloads=(), schedule=(), duration=1
+        )
+    elif scenario_file.is_file(schedule):
+        made = scenario_file.read(
+            Path(schedule), seed=seed, chosen=True, topology=given, program=program
+        )
+        if mirror or options:
+            made = replace(made, mirror=request.mirrored_by(mirror or made.mirror.kind))
+    else:
+        made = scenario(schedule, request)
+    home = made.topology.clusters[0].name
+    readers = default_readers(made.topology, home) if program.record else ()
+    return replace(made, workloads=(replace(program, home=home), *readers))
+
+
+def _follow(path: Path, progress: Progress, over: threading.Event) -> None:
+    """Shows the lines of a file that grows, until `over`."""
+    at, rest = 0, b""
+    while True:
+        last = over.wait(LOOKS_EVERY)
+        if path.exists():
+            with path.open("rb") as file:
+                file.seek(at)
+                *lines, rest = (rest + file.read()).split(b"\n")
+                at = file.tell()
+            for line in [*lines, rest] if last and rest else lines:
+                progress.note(line.decode(errors="replace").rstrip("\r"))
+        if last:
+            return
+
+
+def _ended(folder: Path, within: str) -> int:
+    """The command's exit status as a shell gives it. Says if it failed. Raises EnvironmentFailure
+    where it never ran."""
+    from linkflap.harness.model.events import ClientDied, ProgramStarted, of_kind
+    from linkflap.harness.rundir import RunReader
+
+    events, _ = RunReader(folder).events()
+    if not any(True for _ in of_kind(events, ProgramStarted)):
+        raise EnvironmentFailure(f"the command was not started; see {folder}")
+    died = [e for e in of_kind(events, ClientDied) if e.process == PROGRAM and e.by == "itself"]
+    if not died:
+        click.echo(
+            f"linkflap: the command had not ended after {within}, and was ended; give it more time "
+            "with --within",
+            err=True,
+        )
+        return 143
+    status = died[-1].status
+    if status:
+        click.echo(f"linkflap: the command ended with status {status}", err=True)
+    return 128 - status if status < 0 else status
+
+
+def _to_repeat() -> str:
+    import sys
+
+    return shlex.join(["linkflap", *sys.argv[1:]])
