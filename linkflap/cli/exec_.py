@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from linkflap.cli import completion
-from linkflap.cli.folders import RUNS, check_output, new_folder
 from linkflap.cli.judge import judge
 from linkflap.cli.log_options import mirror_options
-from linkflap.cli.output import NOTES
+from linkflap.cli.output import NOTES, RUNS, check_output, new_folder
 from linkflap.cli.run import record_run, show_schedule
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.payload import drawn_seed
