@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.harness.model.topology import DEFAULT_KAFKA
@@ -28,10 +29,18 @@ PACKAGES = ("linkflap", "harness", "chaos", "topologies", "spark_verify")
 
 
 @pytest.fixture(scope="session")
-def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def elsewhere(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """A folder with its own Python: linkflap from its wheel, its dependencies from the tests'
-    environment."""
-    root = tmp_path_factory.mktemp("elsewhere")
+    environment. All workers share it."""
+    base = tmp_path_factory.getbasetemp()
+    root = (base if worker_id == "master" else base.parent) / "elsewhere"
+    with FileLock(f"{root}.lock"):
+        if not (root / "python").exists():
+            install(root)
+    return root
+
+
+def install(root: Path) -> None:
     source = root / "source"
     for name in PACKAGES:
         shutil.copytree(
@@ -64,7 +73,6 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     own = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
     found = (path for path in sys.path if Path(path).name == "site-packages")
     (packages / "needs.pth").write_text("\n".join(dict.fromkeys((*own, *found))))
-    return root
 
 
 @pytest.fixture(scope="session")

