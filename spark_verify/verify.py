@@ -9,12 +9,10 @@ on a Spark cluster.
 
 from __future__ import annotations
 
-import errno
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -24,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import InputError, SetupError
-from linkflap.harness.rundir import RunReader, write_whole
+from linkflap.harness.rundir import NOT_WRITABLE, RunReader, write_whole
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import RUN_CHECKS, Check
 from linkflap.spark_verify.checks.finding_rows import FindingRow, unjudged
@@ -37,7 +35,6 @@ from linkflap.spark_verify.verdict import parquet
 from linkflap.spark_verify.verdict.judge import Judgement, judge
 
 VERDICT_FILE = "verdict.json"
-_NOT_ALLOWED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 ShowsProgress = Callable[[str, int, int], None]
 """Called with (what, done, total)."""
 
@@ -59,8 +56,8 @@ def verify(
     """Judges run directories in one Spark job, and writes a verdict.json and two Parquet files into
     each.
 
-    `out` names other folders to write into, by run directory. Files that cannot be written for lack
-    of permission are left out, and `Judgement.kept` is then None: the verdict is still returned.
+    `out` names other folders to write into, by run directory. Files that this user cannot write
+    there are left out, and `Judgement.kept` is then None: the verdict is still returned.
 
     Raises InputError if one is not a run directory, or names an unknown check; SetupError if Spark
     does not start, or an executor cannot see the directories. If Spark fails in the job, each
@@ -106,7 +103,7 @@ def keep(judgement: Judgement, rows: Sequence[FindingRow], folder: Path) -> Judg
             msgspec.json.format(msgspec.json.encode(judgement.document), indent=1),
         )
     except OSError as error:
-        if error.errno not in _NOT_ALLOWED:
+        if error.errno not in NOT_WRITABLE:
             raise
         return judgement
     return replace(judgement, kept=folder)

@@ -31,27 +31,40 @@ _CONTROL: Final = re.compile(
 _MARKED: Final = re.compile(r"[\\`*_\[\]<>|#&~]")
 
 
+_COMMAND: Final = re.compile(r":(?=:[A-Za-z-]+(?: [^\n]*)?::)|#(?=#\[)")
+
+
 def printable(text: str) -> str:
     """The text without characters that steer a terminal, change the direction of writing, or that
     XML 1.0 cannot hold: each is replaced."""
     return _CONTROL.sub("\ufffd", text)
 
 
+def for_terminal(text: str) -> str:
+    """The printable text without commands to GitHub Actions, which obeys what a step prints
+    (`::name …::`, `##[name]`)."""
+    return _COMMAND.sub(r"\g<0> ", printable(text))
+
+
 def all_printable(value: object) -> object:
     """A JSON value with every text in it printable."""
     match value:
         case str():
-            return printable(value)
+            return for_terminal(value)
         case Mapping():
-            return {printable(str(k)): all_printable(v) for k, v in value.items()}
+            return {for_terminal(str(k)): all_printable(v) for k, v in value.items()}
         case list() | tuple():
             return [all_printable(each) for each in value]
     return value
 
 
+def in_one_line(text: str) -> str:
+    return " ".join(for_terminal(text).split())
+
+
 def in_markdown(text: str, *, code: bool = False) -> str:
     """The text as one line of Markdown, also within a table; `code`: between backticks."""
-    line = " ".join(printable(text).split())
+    line = in_one_line(text)
     if code:
         return line.replace("`", "'").replace("|", r"\|")
     return _MARKED.sub(r"\\\g<0>", line)

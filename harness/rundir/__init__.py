@@ -29,6 +29,7 @@ reader    reads all of it
 
 from linkflap.harness.rundir.files import (
     FORMAT,
+    NOT_WRITABLE,
     Appender,
     Damage,
     EventLog,
@@ -43,6 +44,7 @@ from linkflap.harness.rundir.writer import ClientWriter, LastRows, RunWriter, la
 
 __all__ = [
     "FORMAT",
+    "NOT_WRITABLE",
     "Appender",
     "ClientWriter",
     "Damage",

@@ -45,6 +45,9 @@ def with_current_kinds(content: bytes) -> bytes:
 FORMAT: Final = SCHEMA_VERSION
 Status = Literal["running", "finished", "interrupted", "failed"]
 Row = TypeVar("Row", Operation, Poll, Watermark, GroupOffset, EventRow)
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+NOT_WRITABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR)
+"""Errors of a place where this user may not write, or where a folder has the name of a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,10 +159,14 @@ class EventLog:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file completely or not at all."""
+    """Writes a file completely or not at all. What others put in its place is neither followed nor
+    waited for."""
     partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)
     try:
-        partial.write_bytes(content)
+        # made here and now: a link that was left under this name leads out of the folder
+        with open(os.open(partial, _NEW, 0o666), "wb") as file:
+            file.write(content)
         partial.replace(path)
     except OSError:
         partial.unlink(missing_ok=True)

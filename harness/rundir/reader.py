@@ -78,6 +78,7 @@ _MOST_CLIENTS: Final = 1 << 20
 _BLOCK: Final = 512
 _MOST_PARTS: Final = 256
 _MOST_FAULTS: Final = 1 << 14
+_LARGEST_NUMBER: Final = 1 << 128
 _FOLDERS: Final[Mapping[type, str]] = {
     Operation: "operations",
     Poll: "polls",
@@ -110,7 +111,7 @@ class RunReader:
                 f"{root} has format {run.format}, this linkflap reads format {FORMAT}; use the "
                 "linkflap that wrote it"
             )
-        _refuse_monsters(root, run.scenario)
+        _refuse_monsters(root, run.scenario, untrusted_files.decoded(content, object))
         self.run = _with_guarantee(root, run)
         self._clusters = frozenset(cluster.name for cluster in run.scenario.topology.clusters)
         self._manifest = Manifest(root, digests=run.digests and run.status != "running")
@@ -310,9 +311,15 @@ class RunReader:
             damage.append(self._damage(path, f"cannot be read: {error.strerror}"))
 
 
-def _refuse_monsters(root: Path, scenario: Scenario) -> None:
+def _refuse_monsters(root: Path, scenario: Scenario, document: object) -> None:
     """Raises InputError for more clients, clusters, … than any run has: some checks compare each
-    with each."""
+    with each; and for numbers with which nothing can be computed."""
+    largest = _largest(document)
+    if largest > _LARGEST_NUMBER:
+        raise InputError(
+            f"{root}/run.json has a number of {largest.bit_length()} bits, which no run has; the "
+            "run directory is damaged beyond judging"
+        )
     for what, most, many in (
         ("clients", _MOST_CLIENTS, sum(abs(each.clients) for each in scenario.workloads)),
         ("workloads", _MOST_PARTS, len(scenario.workloads)),
@@ -325,6 +332,20 @@ def _refuse_monsters(root: Path, scenario: Scenario) -> None:
                 f"{root}/run.json has {many} {what}, and no run has more than {most}; the run "
                 "directory is damaged beyond judging"
             )
+
+
+def _largest(document: object) -> int:
+    """The largest integer in a JSON document, without its sign."""
+    found, left = 0, [document]
+    while left:
+        match left.pop():
+            case dict() as each:
+                left += each.values()
+            case list() as each:
+                left += each
+            case int() as number:
+                found = max(found, abs(number))
+    return found
 
 
 def _unless_absent(error: OSError) -> str:

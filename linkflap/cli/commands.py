@@ -162,8 +162,8 @@ def exit_code(*, debug: bool) -> int:
         return code
     except BaseException as error:  # noqa: BLE001  (the last line of defence: one sentence and an exit code)
         code, sentence = _exit_of(error)
-        click.echo(f"linkflap: {sentence}", err=True)
-        output.annotate("failed", sentence)
+        if not output.annotate("failed", sentence):
+            click.echo(f"linkflap: {sentence}", err=True)
         if "--json" in sys.argv:
             _say_as_json(code, sentence)
         if debug:

@@ -17,7 +17,7 @@ import sys
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from linkflap.harness.model.errors import EnvironmentFailure
-from linkflap.harness.model.texts import printable
+from linkflap.harness.model.texts import for_terminal, printable
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -66,7 +66,7 @@ class _Printable(io.TextIOWrapper):
     What draws on a terminal writes to `unfiltered`."""
 
     def write(self, text: str, /) -> int:
-        super().write(printable(text))
+        super().write(for_terminal(text))
         return len(text)
 
     @property
@@ -151,11 +151,12 @@ NOTES = LogNotes()
 _FILE_AND_LINE: Final = re.compile(r"(\S+\.toml)(?:, line (\d+))?\b")
 
 
-def annotate(title: str, text: str, file: str = "") -> None:
+def annotate(title: str, text: str, file: str = "") -> bool:
     """In GitHub Actions, an annotation of the workflow's run, at the scenario file that the text
-    names (`mine.toml, line 3: …`) or at `file`."""
+    names (`mine.toml, line 3: …`) or at `file`. Whether it was written: the workflow's log then has
+    the text."""
     if os.environ.get("GITHUB_ACTIONS") != "true":
-        return
+        return False
     found = _FILE_AND_LINE.match(text)
     at_line = (found[1], found[2] or "") if found else (file, "")
     at = {"file": at_line[0], "line": at_line[1], "title": f"linkflap: {title}"}
@@ -164,7 +165,9 @@ def annotate(title: str, text: str, file: str = "") -> None:
         for name, value in at.items()
         if value
     )
-    click.echo(f"::error {properties}::{_escaped(text)}", err=True)
+    stream = getattr(sys.stderr, "unfiltered", sys.stderr)
+    click.echo(f"::error {properties}::{_escaped(text)}", file=stream)
+    return True
 
 
 def _escaped(text: str) -> str:

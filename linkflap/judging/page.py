@@ -4,9 +4,12 @@ fixture."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from linkflap.harness.rundir import NOT_WRITABLE
 
 if TYPE_CHECKING:
     from linkflap.harness.model.verdict import Anomaly
@@ -37,10 +40,16 @@ def write(judgement: Judgement) -> Sequence[str]:
     left_out: list[str] = []
     try:
         html.write(folder, judgement.document, about(judgement, left_out), into=kept)
-    except OSError:
-        raise
+    except OSError as error:
+        if error.errno not in NOT_WRITABLE:
+            raise
+        left_out.append(
+            f"{kept / html.NAME} cannot be written ({error.strerror}); the verdict stands without "
+            "it"
+        )
     except Exception as error:  # noqa: BLE001  (any number in a run directory may be one that no picture can have)
-        (kept / html.NAME).unlink(missing_ok=True)  # of an older judgement
+        with suppress(OSError):
+            (kept / html.NAME).unlink()  # of an older judgement
         problem = (
             f"{kept / html.NAME} is not written: the run directory has values that cannot be drawn"
         )

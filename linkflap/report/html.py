@@ -31,6 +31,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from linkflap.harness.machine import untrusted_files
+from linkflap.harness.model.texts import printable
 from linkflap.harness.model.verdict import Anomaly, Cause, CheckResult, Document
 from linkflap.harness.rundir import Damage, RunReader, write_whole
 from linkflap.report import evidence
@@ -238,7 +239,7 @@ def write(
     Raises InputError when the folder is no run directory or the document is no verdict.
     """
     path = (into or folder) / NAME
-    write_whole(path, page(folder, document, about).encode("utf-8", "backslashreplace"))
+    write_whole(path, printable(page(folder, document, about)).encode())
     return path
 
 

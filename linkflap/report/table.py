@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.texts import in_one_line
 from linkflap.harness.model.verdict import Anomaly, CheckResult, Document, Verdict
 from linkflap.harness.rundir import RunReader
 from linkflap.report.document import era_lines, in_short, read
@@ -286,6 +287,6 @@ def _where(folder: Path, kept: Sequence[Path], *, explainable: bool) -> Iterator
 
 def _command(folder: Path) -> str:
     try:
-        return RunReader(folder).run.command
+        return in_one_line(RunReader(folder).run.command)
     except InputError:
         return ""

@@ -14,7 +14,7 @@ from linkflap.chaos.generator import GeneratorBounds
 from linkflap.chaos.generator.coverage import shape
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.scenario import LIBRDKAFKA
-from linkflap.harness.model.texts import counted
+from linkflap.harness.model.texts import counted, printable
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import ORDER, Verdict
 from linkflap.harness.rundir import write_whole
@@ -35,7 +35,7 @@ def write(folder: SuiteFolder) -> Path:
     """Writes suite.html into the suite directory, and returns its path."""
     path = folder.root / html.SUITE_PAGE
     made = _of_cases(folder) if folder.plan.name == regression.REGRESSION else _of_runs(folder)
-    write_whole(path, html.text(made).encode("utf-8", "backslashreplace"))
+    write_whole(path, printable(html.text(made)).encode())
     return path
 
 

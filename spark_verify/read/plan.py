@@ -216,6 +216,7 @@ def _nanoseconds(seconds: float) -> int:
 
 
 UNFORESEEN: Final = "says something that no run directory says"
+_SHOWN: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,8 +264,8 @@ def plan(root: Path) -> RunPlan:
         raise
     except Exception as error:
         raise InputError(
-            f"{root} {UNFORESEEN} ({type(error).__name__}: {error}); the run directory is damaged "
-            "beyond judging"
+            f"{root} {UNFORESEEN} ({type(error).__name__}: {str(error)[:_SHOWN]}); the run "
+            "directory is damaged beyond judging"
         ) from error
 
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from linkflap.harness.model.verdict import Anomaly
+from linkflap.harness.rundir import write_whole
 from linkflap.spark_verify.checks.finding_rows import FindingRow
 
 FINDINGS_FILE: Final = "findings.parquet"
@@ -82,6 +83,6 @@ def write(
 
 
 def _write(path: Path, table: pa.Table) -> None:
-    partial = path.with_name(path.name + ".partial")
-    pq.write_table(table, partial)
-    partial.replace(path)
+    content = pa.BufferOutputStream()
+    pq.write_table(table, content)
+    write_whole(path, content.getvalue())

@@ -30,6 +30,7 @@ from linkflap.harness import runtimes
 from linkflap.harness.mirrors import BY_COMMAND, MIRRORS, resolve
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
+from linkflap.harness.model.texts import for_terminal
 from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.judging import page
 from linkflap.recording.unexpected_exits import ends_broker, ends_mirror
@@ -668,6 +669,35 @@ def test_github_shows_where_an_error_is(
         "::error file=mine.toml,line=3,title=linkflap%3A failed::mine.toml, line 3: 5 %25 is%0Ano",
         "::error file=a%2Cb.toml,title=linkflap%3A invalid::B lost record 3",
     ]
+
+
+@pytest.mark.parametrize("github", [True, False])
+def test_the_sentence_of_an_error_is_written_once(tmp_path: Path, github: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "linkflap", "verify", "nowhere"],
+        env={**os.environ, "GITHUB_ACTIONS": str(github).lower()},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 254
+    assert done.stderr.count("nowhere is not a run directory") == 1
+    assert done.stderr.startswith("::error " if github else "linkflap: nowhere")
+
+
+@pytest.mark.parametrize(
+    ("hostile", "shown"),
+    [
+        ("a\n::error::no", "a\n: :error::no"),
+        ("x::set-output name=y::z", "x: :set-output name=y::z"),
+        ("##[add-mask]e", "# #[add-mask]e"),
+        ("[::1]:9092, Foo::bar, # [x] ## y", "[::1]:9092, Foo::bar, # [x] ## y"),
+        ("a\x1b[2J\u202e", "a\ufffd[2J\ufffd"),
+    ],
+)
+def test_names_are_no_commands_to_a_terminal_or_to_github(hostile: str, shown: str) -> None:
+    assert for_terminal(hostile) == shown
 
 
 def test_a_terminal_in_latin_1_shows_what_it_can(tmp_path: Path) -> None:

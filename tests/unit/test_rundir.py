@@ -143,10 +143,27 @@ def test_events_without_a_run_fail_where_they_are_written(tmp_path: Path) -> Non
 
 
 def test_an_incomplete_write_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "run.json.partial").symlink_to("/dev/full")
-    with pytest.raises(OSError, match="No space left"):
-        rundir.write_whole(tmp_path / "run.json", b"x")
+    _, most = soft_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5, most))
+        with pytest.raises(OSError, match="too large"):
+            rundir.write_whole(tmp_path / "run.json", b"123456")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, soft_limit)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["verdict.json", "verdict.json.partial"])
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: path.symlink_to(path.parent / "theirs")])
+def test_a_link_or_fifo_under_the_name_of_a_file_is_not_written_through(
+    tmp_path: Path, name: str, put: Callable[[Path], None]
+) -> None:
+    (tmp_path / "theirs").write_text("theirs")
+    put(tmp_path / name)
+    rundir.write_whole(tmp_path / "verdict.json", b"ours")
+    assert (tmp_path / "verdict.json").read_bytes() == b"ours"
+    assert not (tmp_path / "verdict.json").is_symlink()
+    assert (tmp_path / "theirs").read_text() == "theirs"
 
 
 @pytest.mark.parametrize(
