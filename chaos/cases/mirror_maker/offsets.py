@@ -26,6 +26,16 @@ TRANSACTIONS = 8
 PATIENCE = 20.0
 
 
+def _on_b(b: wire.Wire, group: str, topic: str, least: int, *, within: float = 2 * WITHIN) -> None:
+    """Waits until a group has committed at least this offset on B."""
+    wait_for(
+        f"{group} to have committed {least} or more on B",
+        lambda: b.committed(group, (topic, 0)) >= least,
+        within=within,
+        every=0.3,
+    )
+
+
 @case("KAFKA-16641", PAIR, claim={"offset": BEHIND}, control={"offset": RECORDS})
 def _behind(bench: Bench, *, offset: int) -> Observation:
     """A group that is behind on A, and its offset on B once it no longer changes."""
@@ -38,19 +48,9 @@ def _behind(bench: Bench, *, offset: int) -> Observation:
     for name, at in ((group, offset), (witness, RECORDS)):
         bench.ask(bench.coordinator(name, wire.GROUP)).commit_offset(name, (topic, 0), at)
     b = bench.ask(bench.coordinator(witness, wire.GROUP, "B"))
-    wait_for(
-        "the group at the end to be on B",
-        lambda: b.committed(witness, (topic, 0)) > 0,
-        within=2 * WITHIN,
-        every=0.2,
-    )
+    _on_b(b, witness, topic, 1)
     with contextlib.suppress(DeadlineExceeded):
-        wait_for(
-            "the group on B",
-            lambda: b.committed(group, (topic, 0)) >= offset - LAG_MAX,
-            within=PATIENCE,
-            every=0.3,
-        )
+        _on_b(b, group, topic, offset - LAG_MAX, within=PATIENCE)
     found = b.committed(group, (topic, 0))
     facts = {
         "committed_on_A": offset,
@@ -83,12 +83,7 @@ def _skipped(bench: Bench, *, translated: bool) -> Observation:
     bench.ask(bench.coordinator(group, wire.GROUP)).commit_offset(group, (topic, 0), offset)
     b = bench.ask(bench.coordinator(group, wire.GROUP, "B"))
     if translated:
-        wait_for(
-            "the group to be on B",
-            lambda: b.committed(group, (topic, 0)) >= 0,
-            within=2 * WITHIN,
-            every=0.3,
-        )
+        _on_b(b, group, topic, 0)
     else:
         b.commit_offset(group, (topic, 0), offset)
     at = b.committed(group, (topic, 0))
@@ -118,19 +113,9 @@ def kafka_15905(bench: Bench, *, behind: bool) -> Observation:
         bench.ask(bench.coordinator(name, wire.GROUP)).commit_offset(name, (topic, 0), offset)
     mirror.restart()
     b = bench.ask(bench.coordinator(witness, wire.GROUP, "B"))
-    wait_for(
-        "the group at the end to be on B",
-        lambda: b.committed(witness, (topic, 0)) > 0,
-        within=2 * WITHIN,
-        every=0.2,
-    )
+    _on_b(b, witness, topic, 1)
     with contextlib.suppress(DeadlineExceeded):
-        wait_for(
-            "the group to be on B",
-            lambda: b.committed(group, (topic, 0)) > 0,
-            within=PATIENCE,
-            every=0.2,
-        )
+        _on_b(b, group, topic, 1, within=PATIENCE)
     found = b.committed(group, (topic, 0))
     facts = {
         "committed_on_A": wanted[group],
@@ -164,12 +149,7 @@ def kafka_19794(bench: Bench, *, leaves: bool) -> Observation:
         a.commit_offset(name, (topic, 0), OLD)
     b = bench.ask(bench.coordinator(group, wire.GROUP, "B"))
     last = f"{group}-{OTHERS - 1}"
-    wait_for(
-        "the groups to be on B",
-        lambda: b.committed(last, (topic, 0)) >= 0,
-        within=2 * WITHIN,
-        every=0.3,
-    )
+    _on_b(b, last, topic, 0)
     rewound: list[int] = []
     member = str(uuid.uuid4())
     for _ in range(ROUNDS if leaves else ROUNDS // 3):

@@ -50,7 +50,7 @@ Offsets = Mapping[tuple[str, TopicPartition], int]
 
 
 @dataclass(slots=True, kw_only=True)
-class Delivered:
+class FetchedRecords:
     """What one answer delivers of one partition: runs of offsets, each with the CRC of its batch,
     and where the next Fetch goes on."""
 
@@ -63,10 +63,12 @@ class Delivered:
         self.crcs.append(crc)
 
 
-def delivered(records: memoryview, start: int, aborted: Iterable[tuple[int, int]]) -> Delivered:
+def delivered(
+    records: memoryview, start: int, aborted: Iterable[tuple[int, int]]
+) -> FetchedRecords:
     """What of these batches is delivered from an offset on; the last batch may be incomplete.
     `aborted`: first offset and producer id of each listed transaction. Raises Malformed."""
-    found = Delivered(position=start)
+    found = FetchedRecords(position=start)
     listed, hidden = sorted(aborted, reverse=True), set[int]()
     for batch, base, crc, attributes, delta, producer, size in _whole(records):
         last = base + delta
@@ -361,10 +363,10 @@ class WireReader:
             row("poll", parts, asked=asked + 2, returned=max(now(), asked + 2))
 
 
-def _of_partition(answer: Message, start: int, isolation: Isolation) -> Delivered:
+def _of_partition(answer: Message, start: int, isolation: Isolation) -> FetchedRecords:
     """What an answer delivers of one partition, which was asked for from an offset on."""
     if start < 0 or answer.error_code is not Error.none or not answer.records:
-        return Delivered(position=start)
+        return FetchedRecords(position=start)
     listed = answer.aborted_transactions or () if isolation == "read_committed" else ()
     return delivered(
         memoryview(answer.records), start, [(a.first_offset, a.producer_id) for a in listed]
