@@ -199,7 +199,7 @@ def _unsettled(compared: Hop) -> Sequence[Finding]:
     doubted = among(uids, compared.unsettled) & ~among(uids, repeated_at_source(compared))
     again = int(np.count_nonzero((compared.copy > 0) & doubted))
     late = len(late_records(compared, but=np.empty(0, np.int64))) - len(
-        late_records(compared, but=compared.unsettled)
+        late_records(compared, but=compared.unordered)
     )
     count = again + late + len(compared.doubtful)
     return [Unjudged(why_not_judged(compared, count))] if count else []

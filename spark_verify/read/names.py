@@ -26,7 +26,7 @@ import numpy as np
 
 from linkflap.harness.model.guarantee import ProducerIds
 from linkflap.harness.model.payload import FOREIGN, PROCESS_SHIFT
-from linkflap.spark_verify.checks.parts.logs import changes, locate, read
+from linkflap.spark_verify.checks.parts.logs import among, changes, copies, locate, read
 from linkflap.spark_verify.checks.parts.outcomes import uids_of
 from linkflap.spark_verify.facts.eras import Era, history
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send, Sends
@@ -250,9 +250,11 @@ def _mirrored(seen: PartitionView, replica: Replica, sources: Mapping[str, Repli
         theirs = records.take(mine)
         visible = read(replica).visible[mine]
         names, known = content_names(source, theirs, visible)
-        if source.log_start > 0 or source.cluster in seen.compacted or replica.log_start > 0:
-            unsure = (known != 1) | _perhaps_deleted(seen, theirs, visible)
-            names = np.where(unsure, FOREIGN, names)
+        shortened = source.log_start > 0 or source.cluster in seen.compacted
+        unsure = _ambiguous(seen, theirs.digest, visible, known, shortened, replica.log_start > 0)
+        if shortened or replica.log_start > 0:
+            unsure |= known == 0
+        names = np.where(unsure, FOREIGN, names)
         uids[mine] = names
         at = locate(source.records.uid, names)
         operations[mine] = np.where(
@@ -385,9 +387,9 @@ def named_by_content(seen: PartitionView) -> PartitionView:
 
     Of several with one content the first visible copy is the source's first, and so on; whatever
     there is more of repeats the last. Where either log has lost its beginning, it is unknown which
-    copies it had: those get no name, unless the source has one of them and the mirror may have
-    repeated it. A record that the source has not is named by its own offset,
-    above all others.
+    copies are there: what the source has more than once gets no name, nor, where it may have
+    deleted such records, what the destination has more than once. A record that the source has not
+    is named by its own offset, above all others.
     """
     source = seen.canonical().get(seen.home)
     if source is None or len(seen.canonical()) < 2:
@@ -399,9 +401,8 @@ def named_by_content(seen: PartitionView) -> PartitionView:
         theirs = replica.records
         visible = read(replica).visible
         uid, known = content_names(by_offset, theirs, visible)
-        if source.log_start > 0 or replica.log_start > 0:
-            unsure = (known > 1) | _perhaps_deleted(seen, theirs, visible)
-            uid = np.where(unsure, FOREIGN, uid)
+        lost = source.log_start > 0, replica.log_start > 0
+        uid = np.where(_ambiguous(seen, theirs.digest, visible, known, *lost), FOREIGN, uid)
         nobody = np.full(len(theirs), FOREIGN, np.int64)
         return replace(replica, records=replace(theirs, uid=uid, operation=nobody))
 
@@ -441,16 +442,22 @@ def content_names(source: Replica, theirs: Records, visible: Bools) -> tuple[Int
     return np.where(count > 0, names[at], _ABOVE_ALL + theirs.offset), known
 
 
-def _perhaps_deleted(seen: PartitionView, records: Records, visible: Bools) -> Bools:
-    """Per copy, whether it may be one of a record that the source has deleted since: there is a
-    later one with the same content, and the mirror repeats nothing."""
-    if seen.guarantee.delivery != "exactly-once":
-        return np.zeros(len(records), np.bool_)
-    digests = records.digest
-    last = np.ones(len(digests), np.bool_)
-    order = np.lexsort((np.arange(len(digests)), visible, digests))
-    last[order[:-1]] = np.diff(digests[order]) != 0
-    return ~last
+def _ambiguous(
+    seen: PartitionView,
+    digests: Ints,
+    visible: Bools,
+    known: Ints,
+    deleted: bool,
+    begun_later: bool,
+) -> Bools:
+    """Per record of a destination, whether it is unknown which of those with its content it is;
+    `known`: how many of them the source has, which may have `deleted` some, while the destination
+    may have `begun_later`."""
+    again, nth = np.zeros(len(digests), np.bool_), copies(digests[visible])[1]
+    several = known > 1
+    if deleted and (several.any() or seen.guarantee.delivery == "exactly-once"):
+        again = among(digests, digests[visible][nth > 0])
+    return again | (several & (deleted or begun_later))
 
 
 def _occurrence(digests: Ints, visible: Bools) -> Ints:

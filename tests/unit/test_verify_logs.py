@@ -457,6 +457,44 @@ def test_records_of_equal_content_are_matched_in_their_order(tmp_path: Path) -> 
     assert verdict(tmp_path).verdict is Verdict.VALID
 
 
+AGAIN = [b"x", b"a", b"x", b"b", b"x", b"c", b"a", b"d"]
+
+
+def shortened(root: Path, cluster: str, values: Values, start: int) -> None:
+    """A log of batches of one record that has lost its beginning."""
+    log = [batch(n, [record(value)]) for n, value in enumerate(values)][start:]
+    segment(root / cluster / "orders-0", log, base_offset=start)
+    (root / cluster / "log-start-offset-checkpoint").write_text(f"0\n1\norders 0 {start}\n")
+
+
+@pytest.mark.parametrize("west", range(7))
+@pytest.mark.parametrize("east", range(7))
+def test_records_of_equal_content_in_logs_that_lost_their_beginnings_are_no_anomaly(
+    tmp_path: Path, east: int, west: int
+) -> None:
+    for cluster, start in (("east", east), ("west", west)):
+        shortened(tmp_path, cluster, AGAIN, start)
+    judgement = verdict(tmp_path)
+    assert judgement.anomalies == []
+    assert judgement.verdict in (Verdict.VALID, Verdict.UNKNOWN)
+
+
+@pytest.mark.parametrize(("east", "west"), [(0, 0), (0, 2), (1, 0), (1, 2)])
+def test_of_the_others_there_what_is_lost_is_found(tmp_path: Path, east: int, west: int) -> None:
+    shortened(tmp_path, "east", AGAIN, east)
+    shortened(tmp_path, "west", [*AGAIN[:5], b"d"], west)
+    judgement = verdict(tmp_path)
+    assert kinds(judgement) == {"mirror-hole"}
+
+
+def test_a_mirror_that_repeats_records_of_equal_content_is_not_accused(tmp_path: Path) -> None:
+    values = AGAIN[:4]
+    written(tmp_path, destination([*values[:2], *values, *AGAIN[4:]]), topic="orders")
+    segment(tmp_path / "east" / "orders-0", [batch(0, [record(value) for value in AGAIN])])
+    judgement = verdict(tmp_path)
+    assert (judgement.verdict, judgement.anomalies) == (Verdict.UNKNOWN, [])
+
+
 def test_what_comes_after_all_of_the_source_may_be_the_order_of_copying(tmp_path: Path) -> None:
     written(tmp_path, destination([*SENT, b"later", b"still later"]))
     judgement = verdict(tmp_path)

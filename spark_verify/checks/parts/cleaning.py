@@ -377,15 +377,24 @@ def unsettled_payloads(
     """Payload ids that may have come of a copy which the source has deleted with its log's
     beginning.
 
-    Only where the mirror into the source may write records again, and something happened to it.
-    Records come in order, so that before a first copy there are no more different payloads than the
-    source has offsets before it: with as many as are deleted, it is a copy of what the source still
-    has.
+    Where the mirror into the source may write records again, and something happened to it, or names
+    are contents and several records of the source have one. Records come in order, so that before a
+    first copy there are no more different payloads than the source has offsets before it: with as
+    many as are deleted, it is a copy of what the source still has.
     """
-    if source.replica.log_start == 0 or not _may_have_repeated(view, mirrored_range.source):
+    start, contents = source.replica.log_start, source.records.digest[source.visible]
+    several = start > 0 and by_content(view) and bool(copies(contents)[1].any())
+    if start == 0 or not (several or _may_have_repeated(view, mirrored_range.source)):
         return np.empty(0, np.int64)
-    once: Ints = uids[copies(uids)[1] == 0]
-    return once[: source.replica.log_start]
+    number = copies(uids)[1]
+    return np.concatenate((uids[number == 0][:start], uids[(number > 0) & several]))
+
+
+def by_content(view: PartitionView) -> bool:
+    """Whether records on a mirror's destination are known by their contents."""
+    facts = view.partition_facts.facts
+    named = not view.recorded or view.topic in facts.programs
+    return named and not view.guarantee.offsets_kept
 
 
 def deleted_behind(

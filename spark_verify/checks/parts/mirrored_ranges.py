@@ -17,6 +17,7 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Unjudged
 from linkflap.spark_verify.checks.parts.cleaning import (
+    by_content,
     cleaned_at_destination,
     cleaned_up_to,
     deleted_behind,
@@ -139,7 +140,8 @@ class Hop:
     where its cleaner was, which never takes them. `gaps`: the source has compacted its log. For the
     payload ids `unsettled` the first copy may come from a copy that the source has deleted
     (`unsettled_payloads`): their present position at the source does not show the former one.
-    `sure` is the last of `present` that is none of those.
+    `unordered` are those, and, where names are contents, those of which it is unknown which record
+    came first. `sure` is the last of `present` that is none of those.
     """
 
     mirrored_range: MirroredRange
@@ -163,6 +165,7 @@ class Hop:
     erased: Ints
     gaps: bool
     unsettled: Ints
+    unordered: Ints
     since: int = 0
 
     @property
@@ -300,7 +303,12 @@ def hop(
     sequence = np.flatnonzero(source.visible & (theirs.uid >= 0) & sent)
     sequence = sequence[copies(theirs.uid[sequence])[1] == 0]
     came = (ours.offset >= mirrored_range.start) & (ours.offset < mirrored_range.end)
-    mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & came)
+    came &= destination.visible
+    mirrored = np.flatnonzero((ours.uid >= 0) & came)
+    if by_content(view):
+        # several records have these contents, and it is unknown which of them arrived
+        nameless = ours.digest[came & (ours.uid < 0)]
+        sequence = sequence[~among(theirs.digest[sequence], nameless)]
     unsettled = unsettled_payloads(view, mirrored_range, source, ours.uid[mirrored])
     since = kept_since(
         view,
@@ -327,7 +335,10 @@ def hop(
     cleaned = cleaned_at_destination(
         view, mirrored_range, source.replica, destination.replica, sequence, arrived_at
     )
-    settled = position[kept & ~among(ours.uid[mirrored], unsettled)]
+    unordered = unsettled
+    if by_content(view):
+        unordered = np.concatenate((unsettled, _alike(source, ours.uid[mirrored], copy)))
+    settled = position[kept & ~among(ours.uid[mirrored], unordered)]
     return Hop(
         mirrored_range=mirrored_range,
         generation=generation,
@@ -355,8 +366,21 @@ def hop(
         erased=cleaned.kept[cleaned.kept > front],
         gaps=cleaned_up_to(view, source.replica) > 0,
         unsettled=unsettled,
+        unordered=unordered,
         since=since,
     )
+
+
+def _alike(source: Log, came: Ints, copy: Ints) -> Ints:
+    """Names of records that came again, or, once some did, whose content several records of the
+    source have: any of these, or a deleted one, may have come first."""
+    theirs, again = source.records, came[copy > 0]
+    if not len(again):
+        return again
+    twice = theirs.digest[source.visible]
+    twice = twice[copies(twice)[1] > 0]
+    alike = theirs.uid[source.visible & among(theirs.digest, twice)]
+    return np.concatenate((alike, again)) if source.replica.log_start > 0 else alike
 
 
 def _ended_behind(

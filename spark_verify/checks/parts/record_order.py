@@ -83,7 +83,7 @@ def unknown_repeats(view: PartitionView, cluster: str, count: int) -> Unjudged:
 
 
 def inversions(compared: Hop) -> Sequence[Finding]:
-    late = late_records(compared, but=compared.unsettled)
+    late = late_records(compared, but=compared.unordered)
     return [
         order_anomaly(
             compared,
