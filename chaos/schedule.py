@@ -534,8 +534,9 @@ def describe(schedule: Sequence[FaultSpec]) -> Mapping[str, str]:
     """id -> one line that describes the fault, for `linkflap run --dry-run`."""
     return {
         spec.id: (
-            f"at {spec.at:4.1f} s for {spec.duration:4.1f} s  {spec.fault} on "
-            f"{spec.target}{_once(spec.when)}" + (f"  {dict(spec.options)}" if spec.options else "")
+            f"at {spec.at:4.1f} s {f'for {spec.duration:4.1f} s' if spec.duration else '':10}  "
+            f"{spec.fault} on {spec.target}{_once(spec.when)}"
+            + (f"  {dict(spec.options)}" if spec.options else "")
         )
         for spec in schedule
     }
@@ -547,6 +548,6 @@ def _once(when: str) -> str:
     conditions = [
         *(f"{fault} has ended" for fault in waits.after),
         *(f"{fault} is under way" for fault in waits.during),
-        *([f"{once} is true"] if once != "always" else []),
+        *([f"{once} {'are' if ' and ' in once else 'is'} true"] if once != "always" else []),
     ]
     return f" when {' and '.join(conditions)}" if conditions else ""

@@ -80,7 +80,9 @@ def _folders_in(cluster: str, root: Path) -> Mapping[Path, list[tuple[Path, str,
     """`root` and those folders below it that may be a broker's log directory, each with its
     partition folders. InputError without a `root`."""
     if not root.is_dir():
-        raise InputError(f"there is no folder {root} to read {cluster}'s logs from")
+        raise InputError(
+            f"there is no folder {root}, so the logs of {cluster} cannot be read; check its path"
+        )
     tree = _Tree(root)
     found: dict[Path, list[tuple[Path, str, int]]] = {}
     seen: set[tuple[int, int]] = set()

@@ -76,7 +76,7 @@ linkflap.add_command(docs)
 
 @linkflap.command()
 def doctor() -> int:
-    """Shows what each runtime lacks on this machine, and how to fix it."""
+    """Shows what this machine lacks, and how to fix it."""
     from linkflap.cli.doctor import show
 
     return show()
@@ -92,8 +92,10 @@ def doctor() -> int:
     help="Release; may be repeated.",
 )
 def fetch(releases: Sequence[str]) -> int:
-    """Fills the cache with all that runs and verdicts need: Kafka, Java, toxiproxy-server, and
-    class archives."""
+    """Fills the cache with all that runs and verdicts need.
+
+    That is Kafka, Java, toxiproxy-server, and class archives.
+    """
     from linkflap.harness.machine import cache
     from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
     from linkflap.harness.runtimes.process import install

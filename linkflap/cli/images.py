@@ -39,8 +39,10 @@ runtime_option = click.option(
 
 @click.group()
 def images() -> None:
-    """Images of the docker runtime: real Kafka and Toxiproxy, made from the distributions that this
-    machine has fetched."""
+    """Builds and checks the images of the docker runtime.
+
+    They have real Kafka and Toxiproxy, from the distributions that this machine has fetched.
+    """
     docker_package.check()
     click.get_current_context().with_resource(docker_package.importable())
 

@@ -28,10 +28,10 @@ OPTIONS: Final = "options"
 @click.argument("what", metavar="[WHAT]", required=False, shell_complete=completion.titles)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def list_(what: str | None, as_json: bool) -> int:
-    """Lists scenarios, topologies, ways to secure clusters, mirrors, workloads, clients, faults,
-    triggers and checks.
+    """Lists every name that you can give.
 
-    WHAT: one of them. `mirrors` and `options` also list every option with its values and its
+    WHAT: scenarios, topologies, security, mirrors, workloads, clients, faults, triggers, checks or
+    options. `mirrors` and `options` also list every option with its values and its
     default.
     """
     from linkflap.chaos.catalogue import catalogue, options
@@ -132,7 +132,10 @@ def _title(path: Path) -> str:
 @click.command()
 @click.argument("name", metavar="[PAGE]", default="")
 def docs(name: str) -> int:
-    """Prints a page of the documentation (checks, docs/checks.md); without PAGE, lists them."""
+    """Prints a page of the documentation.
+
+    PAGE is its name (checks) or how it is cited (docs/checks.md). Without it, all are listed.
+    """
     if not name:
         for each, path in sorted(pages().items(), key=lambda item: (item[0].count("/"), item[0])):
             click.echo(f"{each:50} {_title(path)}")

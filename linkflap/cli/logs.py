@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--topics", default=".*", metavar="REGEX", help="Only these topics.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def forensics(folders: tuple[Path, ...], topics: str, as_json: bool) -> int:
-    """Looks for damage and anomalies in any Kafka logs, from their bytes alone.
+    """Looks for damage in Kafka logs, from their bytes alone.
 
     DIR has the logs of one cluster: a Kafka log directory, a folder of copied partition folders, or
     a folder with one of these for each broker. Exit codes: 0 found nothing, 1 found something,
@@ -108,8 +108,9 @@ def _replicas(cluster: str, folder: Path, topics: str) -> tuple[list[CapturedRep
 @click.argument("anomaly", default="")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def explain(folder: Path, anomaly: str, as_json: bool) -> int:
-    """Shows the evidence for one anomaly of a verdict: batch headers of both sides, records,
-    operations.
+    """Shows the evidence for one anomaly of a verdict.
+
+    It prints the batch headers of both sides, records, and operations.
 
     ANOMALY is its number in verdict.json, counted from 1, or check:cluster:topic-partition@offset.
     Without it, all anomalies are listed with their numbers.

@@ -179,8 +179,11 @@ def run(
     as_json: bool,
     junit: Path | None,
 ) -> int:
-    """Runs SCENARIO, a built-in one or a file (my.toml), and judges the recorded logs and
-    histories."""
+    """Runs SCENARIO and judges what was recorded.
+
+    SCENARIO is a built-in one (linkflap list scenarios) or a file (my.toml). Judged are the logs of
+    all brokers, and what every client did.
+    """
     from linkflap.chaos import scenario_file
     from linkflap.chaos.scenarios import ScenarioRequest, scenario
     from linkflap.harness import runtimes
@@ -252,8 +255,8 @@ def _recorded(chosen: Scenario, how: str) -> Scenario:
     programs = [w for w in chosen.workloads if w.command and (w.reads or w.writes)]
     if not programs:
         raise InputError(
-            f"--record is of programs, and {chosen.name} has no workload with a command that names "
-            "topics; leave it out"
+            f"--record applies to programs of your own, and {chosen.name} has none whose topics "
+            "are named; leave it out"
         )
     return replace(
         chosen,

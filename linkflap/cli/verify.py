@@ -63,7 +63,7 @@ def verify(
     spark: tuple[str, ...],
     **copied: Unpack[LogOptions],
 ) -> int:
-    """Judges run directories again, or logs that linkflap did not record.
+    """Judges run directories again, or other logs.
 
     RUNDIR: a run directory gives the same verdict on any machine, at any time. --logs A=DIR --logs
     B=DIR --link 'A->B': Kafka log directories, or folders of copied partition folders, are judged

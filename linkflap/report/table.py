@@ -94,7 +94,8 @@ def _checks(judged: Document, *, with_reasons: bool) -> Table:
         table.add_column("reason", overflow="fold")
     for check in judged.checks:
         examined = (
-            ", ".join(f"{where} {count:,}" for where, count in check.examined.items()) or "nothing"
+            ", ".join(f"{where} {count:,}" for where, count in check.examined.items())
+            or "nothing to examine"
         )
         found = Text(f"{check.anomalies:,}", style="red bold" if check.anomalies else "")
         cells = [
@@ -232,12 +233,10 @@ def _departures(judged: Document) -> Iterator[Text]:
     grouped: dict[tuple[str, str, str], list[Anomaly]] = defaultdict(list)
     for anomaly in judged.departures:
         grouped[anomaly.kind, anomaly.cluster, anomaly.why].append(anomaly)
-    for (kind, cluster, why), anomalies in [*grouped.items()][:_MOST_LINES]:
+    for (kind, _, why), anomalies in [*grouped.items()][:_MOST_LINES]:
         first = anomalies[0].where
         at = f"at {first}" if len(anomalies) == 1 else f"first at {first}"
-        yield Text.assemble(
-            (f"allowed: {len(anomalies):,} {kind}", "yellow"), f" on {cluster}, {at}: {why}"
-        )
+        yield Text.assemble((f"allowed: {len(anomalies):,} {kind}", "yellow"), f", {at}: {why}")
     yield from _more(len(grouped), "kinds and places of allowed anomalies")
     unseen = sum(check.allowed for check in judged.checks) - len(judged.departures)
     if unseen > 0:
@@ -259,7 +258,7 @@ def _verdict(judged: Document) -> Text:
     why = judged.cause or judged.reason
     reason = f"\n{why}" if why else ""
     by_bytes = f" by bytes; {judged.by_bytes}" if judged.by_bytes else ""
-    besides = "besides, allowed" if judged.violations else "allowed"
+    besides = "also found, but allowed" if judged.violations else "allowed"
     allowed = (f"\n{besides}: {judged.allowed}", "yellow") if judged.allowed else ""
     return Text.assemble(
         (judged.verdict.value.upper(), f"bold {STYLES[judged.verdict]}"),

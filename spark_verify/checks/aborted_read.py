@@ -88,8 +88,7 @@ CHECK = Check(
         AnomalyKind(
             name=KIND,
             meaning="A read_committed reader got a record whose transaction was aborted.",
-            sentence="""{reader} got {who} of {cluster} at {at}, although their transaction was
-                aborted""",
+            sentence="{reader} read {who} of an aborted transaction on {cluster}, at {at}",
             counted="aborted record was read|aborted records were read",
             smallest="1 is aborted, a read_committed reader got 1: at the offset where it got it.",
         ),
@@ -98,8 +97,7 @@ CHECK = Check(
             meaning="""A reader, in any isolation, got a record whose client knows that it cannot
                 have been written (provenance, refused-write): of a plain send or of any
                 transaction, also a committed one.""",
-            sentence="""{reader} got {who} of {cluster} at {at}, although their producer knows them
-                to be refused""",
+            sentence="{reader} read {who} on {cluster} at {at}, although the write was refused",
             counted="refused record was read|refused records were read",
             smallest="1 was refused as too large, a reader got 1: at the offset where it got it.",
             despite_torn=True,

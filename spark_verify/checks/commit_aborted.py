@@ -172,8 +172,8 @@ CHECK = Check(
             name="commit-unmarked",
             meaning="""The commit returned ok and the log has no marker for it before its producer's
                 next transaction; the offset is the first record's.""",
-            sentence="""{cluster} has no marker for {operation} of {at}, whose commit was
-                acknowledged""",
+            sentence="""{cluster} has no marker for {operation}, which wrote at {at} and whose
+                commit was acknowledged""",
             counted="committed transaction never ended|committed transactions never ended",
             smallest="""commit_transaction of 1 returned ok, A lives on and has only 1: at its
                 offset.""",

@@ -435,7 +435,7 @@ CHECK = Check(
             name="input-lost",
             meaning="""The group has passed a record without an output: its offset was committed
                 without the output.""",
-            sentence="""the relay group {group} passed {who} of {at} on {cluster} without a
+            sentence="""the relay group {group} passed {who} at {at} on {cluster} without a
                 committed output""",
             counted="input has no output|inputs have no output",
             smallest="""A has inputs 1 2; a transaction made 9 of 2 and committed position 2, the
@@ -445,7 +445,7 @@ CHECK = Check(
             name="output-duplicated",
             meaning="""One record has two committed outputs on one cluster: an offset was lost, an
                 output was not.""",
-            sentence="two committed outputs were made from {who} of {at} on {cluster}",
+            sentence="two committed outputs were made from {who} at {at} on {cluster}",
             counted="output was made twice|outputs were made twice",
             smallest="""A has input 1; two transactions made 8 and 9 of it, and committed: at the
                 input's offset.""",
@@ -472,7 +472,7 @@ CHECK = Check(
             name="output-repeated-by-failover",
             meaning="""An output was made again after a failover, although the source's output had
                 arrived.""",
-            sentence="outputs of {who} of {at} were made again on {cluster} after the failover",
+            sentence="outputs of {who} at {at} were made again on {cluster} after the failover",
             counted="output was made again|outputs were made again",
             smallest="""A and B have 1, and 9 made of it on A; B is promoted, the group begins at 0,
                 10 is made of 1: at offset 0.""",
@@ -481,7 +481,7 @@ CHECK = Check(
             name="output-lost-by-failover",
             meaning="""After a failover the group continues behind a record whose output on the
                 source was not mirrored.""",
-            sentence="outputs of {who} of {at} did not arrive on {cluster} before the failover",
+            sentence="outputs of {who} at {at} did not arrive on {cluster} before the failover",
             counted="output was left behind|outputs were left behind",
             smallest="""A has 1, and 9 made of it; B has 1 alone; B is promoted, and the group
                 begins there at 1: at offset 0.""",

@@ -315,8 +315,8 @@ CHECK = Check(
             meaning="""Some of a transaction's records are visible on a cluster and others are not;
                 the offset is that of the first invisible one, or -1 if the log lacks it. On a
                 mirror's destination: after a planned failover.""",
-            sentence="""{operation} is visible on {cluster} only in part: {records} of {of} records
-                are not, the first at {at}""",
+            sentence="""{operation} is visible on {cluster} only in part: {records} of its {of}
+                records are hidden or missing, the first at {at}""",
             counted="transaction is torn|transactions are torn",
             failover_cost="torn",
             smallest="""a transaction wrote 1 to A.t-0, which has COMMIT, and 2 to A.t-1, which has
@@ -327,7 +327,7 @@ CHECK = Check(
             meaning="""After a forced failover the mirrored era has some of a transaction's records
                 and not the others.""",
             sentence="""{operation} is visible on {cluster} only in part after the failover:
-                {records} of {of} records are not, the first at {at}""",
+                {records} of its {of} records are hidden or missing, the first at {at}""",
             counted="transaction is torn|transactions are torn",
             failover_cost="torn",
             smallest="""A has a committed 1 and 2, in a partition each; B has 1 and was promoted: at

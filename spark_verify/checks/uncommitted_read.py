@@ -125,8 +125,8 @@ CHECK = Check(
             name=KIND,
             meaning="""A read_committed reader got a record before its commit was requested, or at
                 or above the last stable offset.""",
-            sentence="""{reader} got {who} of {cluster} at {at} before their transaction was
-                committed""",
+            sentence="""{reader} read {who} on {cluster} at {at} before the commit of the
+                transaction""",
             counted="record was read before its commit|records were read before their commit",
             smallest="""a read_committed reader got 1 at time 5, its commit was asked for at time 6:
                 at its offset.""",

@@ -15,6 +15,7 @@ from typing import Final
 
 from linkflap.harness.guarantees.allowed import BROKERS, LOSSES
 from linkflap.harness.model.guarantee import Allowance, Guarantee, Rule
+from linkflap.harness.model.texts import counted
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.checks.finding_rows import FindingRow
@@ -65,7 +66,7 @@ def _within_bound(
     records, bound = anomaly.evidence.get("records"), anomaly.evidence.get("bound")
     if not isinstance(records, int) or not isinstance(bound, int) or records > bound:
         return None
-    return f"{line.because}: {records} of at most {bound} records"
+    return f"{line.because}: {counted(records, 'record')}; the limit is {bound:,}"
 
 
 def _forced_failover(
@@ -123,9 +124,8 @@ def _lost(line: Allowance, anomaly: Anomaly, _link: str, windows: Sequence[Windo
         for loss in window.lost:
             if (window.id, loss.topic, loss.partition) == (fault, anomaly.topic, anomaly.partition):
                 return (
-                    f"{line.because}: {window.fault} ({window.id}) lost "
-                    f"{loss.topic}-{loss.partition} of {loss.cluster} from {loss.start} to "
-                    f"{loss.end}"
+                    f"{line.because}: {window.fault} ({window.id}) lost offsets {loss.start} to "
+                    f"{loss.end - 1} of {loss.topic}-{loss.partition} on {loss.cluster}"
                 )
     return None
 

@@ -102,8 +102,8 @@ def copied(
 def limits(reader: RunReader, replicas: Sequence[CapturedReplica]) -> Sequence[str]:
     """What is not known of a run directory, and makes no verdict worse."""
     shortened = (
-        "manifest.json has no digests, as an older linkflap wrote it: that a segment was shortened "
-        "since would not be seen"
+        "manifest.json has no digests (an older linkflap wrote it), so a segment that was "
+        "shortened since would not be noticed"
     )
     notes = [note.damage for note in notes_of(replicas) if not note.matters]
     return [

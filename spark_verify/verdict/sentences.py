@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from linkflap.harness.model.payload import PROCESS_SHIFT, process_of
+from linkflap.harness.model.texts import counted as things
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks.base import AnomalyKind, Check
+from linkflap.spark_verify.checks.parts.batch_differences import ABSENT
 from linkflap.spark_verify.verdict.causes import CauseGroup, Kind
 
 MOST_CONSEQUENCES: Final = 3
@@ -216,7 +218,7 @@ def _fields(anomaly: Anomaly, names: SentenceNames) -> Mapping[str, str]:
         "at": _at(anomaly),
         "offset": str(anomaly.offset),
         "n": f"{records:,} record{'s' if records != 1 else ''}",
-        "who": name if records == 1 else f"{records:,} records from {name} on",
+        "who": name if records == 1 else f"{records:,} records ({name} and after)",
         "operation": names.operation(evidence.get("operation")),
         "users": _users(evidence, names),
         "observers": _observers(evidence, names),
@@ -253,6 +255,8 @@ def _difference(anomaly: Anomaly) -> str:
         parts = dict.fromkeys(part for each in changed for part in each.get("fields", ()))
         every = evidence.get("records")
         many = len(every) if isinstance(every, list) else len(changed)
+        if list(parts) == ABSENT:
+            return f"{things(many, 'record')} {'is' if many == 1 else 'are'} missing on one"
         return (
             f"{'1 record differs' if many == 1 else f'{many:,} records differ'} in "
             f"{_said(list(parts))}"

@@ -272,7 +272,7 @@ def test_programs_are_recorded_on_the_wire_or_not(tmp_path: Path) -> None:
         saved = tmp_path / f"{how}.toml"
         said(example, "--record", how, "--save", str(saved))
         assert saved.read_text().count('record = "wire"') == times
-    assert "no workload with a command" in refused("baseline", "--record", "wire")
+    assert "baseline has none whose topics are named" in refused("baseline", "--record", "wire")
 
 
 def test_a_scenario_without_a_forced_failover_has_no_such_variant(tmp_path: Path) -> None:
@@ -633,7 +633,7 @@ def test_fish_itself_shows_help_with_commas_and_values_behind_an_equals_sign(
         ["fish", "-c", script], env=env, capture_output=True, text=True, timeout=300, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[0].startswith("list\tLists scenarios, topologies")
+    assert done.stdout.splitlines()[0].startswith("list\tLists every name that you can give.")
     assert done.stdout.splitlines()[1] == "--mirror=mm2"
 
 

@@ -56,7 +56,7 @@ def test_table_of_a_valid_run(folder: Path) -> None:
     assert "A/native 1,830, B/native 1,011, B/mirrored 1,790" in text
     assert "failover A->B forced: RPO 17 records, RTO 1.43 s" in text
     assert (
-        "allowed: 12 duplicate on B, first at B A.orders-0 @ 640: at-least-once delivery repeats "
+        "allowed: 12 duplicate, first at B A.orders-0 @ 640: at-least-once delivery repeats "
         "what" in text
     )
     assert f"linkflap verify '{folder}'" in text

@@ -164,7 +164,7 @@ def test_rounds_of_ping_pong_can_be_played_and_what_was_reversed_may_be_broken_a
 def test_a_fault_that_follows_another_is_described_so() -> None:
     assert (
         schedule.describe([REVERSE])["reverse"]
-        == "at  1.0 s for  0.0 s  mirror-reverse on A->B when away has ended"
+        == "at  1.0 s             mirror-reverse on A->B when away has ended"
     )
 
 

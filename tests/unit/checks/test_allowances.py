@@ -124,7 +124,7 @@ def replay(records: int, bound: int) -> Anomaly:
 def test_a_groups_replay_up_to_its_bound() -> None:
     assert (
         why_allowed(replay(100, 100), AT_LEAST_ONCE, LINK, [])
-        == "the synced offset of the group was behind: 100 of at most 100 records"
+        == "the synced offset of the group was behind: 100 records; the limit is 100"
     )
     assert why_allowed(replay(101, 100), AT_LEAST_ONCE, LINK, []) is None
 

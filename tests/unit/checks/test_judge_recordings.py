@@ -58,7 +58,7 @@ def test_of_a_killed_run_the_first_reason_is_that_it_was_killed(recorded: Record
 
 def test_a_run_without_digests_is_valid_and_says_that_it_has_none(recorded: Recorded) -> None:
     folder = recorded.close()
-    said = "manifest.json has no digests, as an older linkflap wrote it"
+    said = "manifest.json has no digests (an older linkflap wrote it)"
     recording = result(verdict_of(folder, looked(folder, "duplicate"), "duplicate"), "recording")
     assert recording.verdict is Verdict.VALID
     assert said in recording.reason
