@@ -410,7 +410,7 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
         minimums=replace(
             least_of(specs), **{name: least for name, least in asked.items() if least is not None}
         ),
-        budgets=Budgets(**msgspec.structs.asdict(file.budgets)),
+        budgets=_budgets(reader, file),
         topics=TopicSpec(
             partitions=file.topics.partitions,
             replicas=file.topics.replicas,
@@ -422,13 +422,20 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
     )
     if reader.asked is None:
         reader.placed(("fault",), lambda: schedule.check_scenario(made))
-    if made.budgets != Budgets() and not any(spec.name.fails_over for spec in made.schedule):
+    if made.budgets.of_failovers and not any(spec.name.fails_over for spec in made.schedule):
         reader.fail(
             ("budgets",),
             "a budget is what a failover may cost, and no fault of this file is one; add a "
             "failover-planned or failover-forced, or leave the budgets out",
         )
     return made
+
+
+def _budgets(reader: Reader, file: ScenarioFile) -> Budgets:
+    kinds = [kind.name for check in REGISTRY.values() for kind in check.anomalies]
+    for kind in file.budgets.allowed:
+        reader.known(("budgets", "allowed", kind), "kind of anomaly", kind, kinds)
+    return Budgets(**msgspec.structs.asdict(file.budgets))
 
 
 _CLUSTER: Final = "{cluster}"

@@ -123,10 +123,12 @@ class MinimumsTable(Table, frozen=True, kw_only=True):
 
 
 class BudgetsTable(Table, frozen=True, kw_only=True):
-    """The maximum cost of a failover. A figure that is left out is measured, but not judged."""
+    """The maximum cost of a failover, and of what the guarantee allows. A figure that is left out
+    is measured, but not judged."""
 
     rpo_records: Number | None = None
     rto_seconds: Seconds | None = None
+    allowed: dict[Name, Number] = {}
 
 
 class ScenarioFile(Table, frozen=True, kw_only=True):
@@ -229,6 +231,7 @@ KEYS: Final[Mapping[type[Table], tuple[str, Mapping[str, str]]]] = {
         {
             "rpo_records": "records that a failover may lose at most; more is invalid",
             "rto_seconds": "seconds without writes that a failover may cost; more is invalid",
+            "allowed": "kind of anomaly = how many that are allowed a cluster may have",
         },
     ),
 }

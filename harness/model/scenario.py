@@ -216,10 +216,19 @@ class Minimums:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
     """What a failover may cost at most: records lost (RPO), seconds without writes (RTO). None: it
-    is measured and not judged."""
+    is measured and not judged.
+
+    `allowed`: kind of anomaly -> how many that the guarantee allows may be on one cluster.
+    """
 
     rpo_records: int | None = None
     rto_seconds: Seconds | None = None
+    allowed: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def of_failovers(self) -> bool:
+        """Whether any of them is of failovers alone."""
+        return (self.rpo_records, self.rto_seconds) != (None, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,8 @@ class Failover:
     promoted: int | None = None
     rpo_records: int | None = None
     rto_seconds: float | None = None
+    rpo_budget: int | None = None
+    rto_budget: float | None = None
     fault_time: int = 0
     open_transactions: int | None = None
     aborted_transactions: int | None = None
@@ -63,10 +65,19 @@ class Failover:
     partitions: tuple[PromotedPartition, ...] = ()
 
     @property
-    def without_recovery(self) -> str:
-        """Why it has no recovery time."""
-        unrecorded = self.rpo_records is None
-        return "unknown" if unrecorded else "no write succeeded afterwards"
+    def costs(self) -> str:
+        """RPO and RTO in words, each with its budget if it has one."""
+        lost, back = "unknown", "unknown"
+        if self.rpo_records is not None:
+            lost = f"{self.rpo_records:,} record{'s' if self.rpo_records != 1 else ''}"
+            back = "no write succeeded afterwards"
+        if self.rto_seconds is not None:
+            back = f"{self.rto_seconds:.2f} s"
+        if self.rpo_budget is not None:
+            lost += f" (budget {self.rpo_budget:,})"
+        if self.rto_budget is not None:
+            back += f" (budget {self.rto_budget:g} s)"
+        return f"RPO {lost}, RTO {back}"
 
     @property
     def refusals(self) -> str:

@@ -20,7 +20,7 @@ from linkflap.cli.log_options import mirror_options
 from linkflap.cli.output import NOTES, RUNS, check_output, new_folder
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.payload import drawn_seed
-from linkflap.harness.model.scenario import LIBRDKAFKA, Scenario, add_readers, unread
+from linkflap.harness.model.scenario import LIBRDKAFKA, Budgets, Scenario, add_readers, unread
 
 if TYPE_CHECKING:
     from linkflap.chaos.scenarios import ScenarioRequest
@@ -46,7 +46,7 @@ def show_schedule(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
     )
     for id, line in describe(chosen.schedule).items():
         click.echo(f"  {id:10} {line}")
-    click.echo(f"  {'then':10} {_promised(chosen)}")
+    click.echo(f"  {'then':10} {_promised(chosen)}{_budgets(chosen.budgets)}")
     for link, passed in spared(chosen).items():
         traffic = "" if passed else ", and no client writes records that pass over it"
         click.echo(f"  {link}: this schedule has no fault on it{traffic}")
@@ -77,6 +77,16 @@ def _promised(chosen: Scenario) -> str:
         if chosen.progress_within or own
         else "no client promises to go on (progress_within = 0)"
     )
+
+
+def _budgets(budgets: Budgets) -> str:
+    """The most that a failover, and what is allowed, may cost; empty if nothing is limited."""
+    parts = [f"{most} {kind} on a cluster" for kind, most in sorted(budgets.allowed.items())]
+    if budgets.rto_seconds is not None:
+        parts.insert(0, f"RTO {budgets.rto_seconds:g} s")
+    if budgets.rpo_records is not None:
+        parts.insert(0, f"RPO {budgets.rpo_records} records")
+    return f"; at most {', '.join(parts)}" if parts else ""
 
 
 @click.command()

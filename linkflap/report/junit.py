@@ -59,6 +59,9 @@ def _suite(judged: Document) -> Element:
         SubElement(properties, "property", name=name, value=printable(str(getattr(judged, name))))
     if judged.allowed:
         SubElement(properties, "property", name="allowed", value=printable(judged.allowed))
+    for failover in judged.failovers:
+        name, value = f"failover {failover.link}", f"{failover.kind}: {failover.costs}"
+        SubElement(properties, "property", name=printable(name), value=printable(value))
     for death in judged.clients_died:
         value = f"{', '.join(death.clients)} ({death.process}, {death.how})"
         SubElement(properties, "property", name="client-died", value=printable(value))

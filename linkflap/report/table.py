@@ -155,14 +155,8 @@ def _reasons(judged: Document) -> Iterator[Text]:
 
 def _failovers(judged: Document) -> Iterator[Text]:
     for failover in judged.failovers[:_MOST_LINES]:
-        lost = "unknown" if failover.rpo_records is None else f"{failover.rpo_records:,} records"
-        back = (
-            failover.without_recovery
-            if failover.rto_seconds is None
-            else f"{failover.rto_seconds:.2f} s"
-        )
         refused = f"; {failover.refusals}" if failover.refusals else ""
-        yield Text(f"failover {failover.link} {failover.kind}: RPO {lost}, RTO {back}{refused}")
+        yield Text(f"failover {failover.link} {failover.kind}: {failover.costs}{refused}")
     yield from _more(len(judged.failovers), "failovers")
     if judged.failovers:
         yield Text()

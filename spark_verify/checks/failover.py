@@ -71,6 +71,8 @@ def costs_of_failovers(partials: Sequence[PartialFinding], events: Sequence[Even
             promoted=len(mine),
             rpo_records=_lost(mine),
             rto_seconds=recovery_seconds(fault_time, mine),
+            rpo_budget=mine[0].data["budgets"][0],
+            rto_budget=mine[0].data["budgets"][1],
             fault_time=fault_time,
             partitions=tuple(_partition(fault_time, each) for each in mine),
         )

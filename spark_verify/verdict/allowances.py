@@ -17,12 +17,13 @@ from linkflap.harness.guarantees.allowed import BROKERS, LOSSES
 from linkflap.harness.model.guarantee import Allowance, Guarantee, Rule
 from linkflap.harness.model.texts import counted
 from linkflap.harness.model.verdict import Anomaly
-from linkflap.spark_verify.checks.base import Check
+from linkflap.spark_verify.checks.base import Check, grouped
 from linkflap.spark_verify.checks.finding_rows import FindingRow
 from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE
 from linkflap.spark_verify.facts.eras import history, touches
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.read.plan import RunPlan
+from linkflap.spark_verify.verdict.sentences import BUDGET, IN_ALL, number_of
 
 _SECOND: Final = 1_000_000_000
 Decide = Callable[[Allowance, Anomaly, str, Sequence[Window]], str | None]
@@ -188,6 +189,23 @@ def anomaly_rows(check: Check, rows: Sequence[FindingRow], planned: RunPlan) -> 
         replace(each, allowed=True) if each.kind in noted else each
         for each in (_anomaly_row(row, planned) for row in rows if row.finding == "found")
     ]
+
+
+def within_budgets(
+    check: Check, found: Sequence[Anomaly], most: Mapping[str, int]
+) -> list[Anomaly]:
+    """The same anomalies: those of a kind that a cluster has more of than the budget (`most`, by
+    kind) are not allowed there."""
+    kinds = {kind.name: kind for kind in check.anomalies if kind.name in most}
+    kept = [each for each in found if not (each.allowed and each.kind in kinds)]
+    allowed = [each for each in found if each.allowed and each.kind in kinds]
+    for (kind, _), several in grouped(allowed, lambda a: (a.kind, a.cluster)).items():
+        number = number_of(check, kinds[kind], several)
+        over = {BUDGET: most[kind], IN_ALL: number} if number > most[kind] else {}
+        kept += [
+            replace(each, evidence={**each.evidence, **over}, allowed=not over) for each in several
+        ]
+    return kept
 
 
 def _anomaly_row(row: FindingRow, planned: RunPlan) -> Anomaly:

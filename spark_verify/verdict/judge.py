@@ -53,7 +53,7 @@ from linkflap.spark_verify.read.captures import Key
 from linkflap.spark_verify.read.missing_parts import rests_on_a_capture
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.read.reader_histories import RELAY, UnheardReader, asks_readers, silent
-from linkflap.spark_verify.verdict.allowances import anomaly_rows, came_from
+from linkflap.spark_verify.verdict.allowances import anomaly_rows, came_from, within_budgets
 from linkflap.spark_verify.verdict.causes import CauseGroup as Ranked
 from linkflap.spark_verify.verdict.causes import rank
 from linkflap.spark_verify.verdict.certificate import certificate
@@ -554,7 +554,11 @@ def judge(
         if not check.runs_on(guarantee, recorded=reader.run.recorded):
             results.append(_without_history(check))
             continue
-        found = anomaly_rows(check, by_check[check.name], planned)
+        found = within_budgets(
+            check,
+            anomaly_rows(check, by_check[check.name], planned),
+            reader.run.scenario.budgets.allowed,
+        )
         measured = _measured(check, by_check[check.name], events)
         failovers += measured.failovers
         result = check_result(

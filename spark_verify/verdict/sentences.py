@@ -20,6 +20,9 @@ from linkflap.spark_verify.verdict.causes import CauseGroup, Kind
 
 MOST_CONSEQUENCES: Final = 3
 _MANY: Final = frozenset({"transactions", "samples", "promotions"})
+BUDGET: Final = "allowed_at_most"
+"""Evidence of an anomaly that would be allowed if there were no more than this on the cluster."""
+IN_ALL: Final = "in_all"
 _OF_RECORDS: Final = ("partition", "beginning")
 """What holds records is counted, and not those."""
 _WORDS: Final = frozenset(
@@ -73,6 +76,14 @@ def labels(incarnations: Iterable[tuple[int, str]]) -> Mapping[int, str]:
 
 def sentence(anomaly: Anomaly, checks: Mapping[str, Check], names: SentenceNames) -> str:
     """One anomaly, without a full stop."""
+    said = _sentence(anomaly, checks, names)
+    if BUDGET not in anomaly.evidence:
+        return said
+    there, most = (_said(anomaly.evidence.get(name)) for name in (IN_ALL, BUDGET))
+    return f"{said}; {anomaly.cluster} has {there} of this kind, and the budget is {most}"
+
+
+def _sentence(anomaly: Anomaly, checks: Mapping[str, Check], names: SentenceNames) -> str:
     kind = kind_of(anomaly.check, anomaly.kind, checks)
     if kind is not None and kind.sentence:
         try:
@@ -156,18 +167,18 @@ def counted(
     declared = kind_of(check, kind, checks)
     if declared is None or not declared.counted:
         return ""
-    unit, (one, _, many) = checks[check].unit, declared.counted.partition("|")
-    if unit == "batches":  # one that several sources are compared with is one
-        number = len(
-            {
-                (anomaly.cluster, anomaly.topic, anomaly.partition, anomaly.offset)
-                for anomaly in anomalies
-            }
-        )
-    else:
-        each = unit in _MANY or one.startswith(_OF_RECORDS)
-        number = len(anomalies) if each else sum(_records(anomaly) for anomaly in anomalies)
+    one, _, many = declared.counted.partition("|")
+    number = number_of(checks[check], declared, anomalies)
     return f"{number:,} {one if number == 1 else many}"
+
+
+def number_of(check: Check, kind: AnomalyKind, anomalies: Sequence[Anomaly]) -> int:
+    """How many anomalies of one kind these are: records where they hold some."""
+    if check.unit == "batches":  # one that several sources are compared with is one
+        return len({(each.cluster, each.topic, each.partition, each.offset) for each in anomalies})
+    if check.unit in _MANY or kind.counted.startswith(_OF_RECORDS):
+        return len(anomalies)
+    return sum(_records(anomaly) for anomaly in anomalies)
 
 
 def allowed_in_words(anomalies: Iterable[Anomaly], checks: Mapping[str, Check]) -> str:

@@ -113,7 +113,7 @@ def test_whole(folder: Path) -> None:
             "lost-write invalid A/native 1,830 B/native 1,011 B/mirrored 1,790 2 0 2 acknowledged "
             "records are nowhere"
         ),
-        "A->B forced RPO, RTO 17 records, 1.43 s promoted 2 partitions",
+        "A->B forced cost RPO 17 records, RTO 1.43 s promoted 2 partitions",
         (
             "latency f2 A->B 5.50 s 8.60 s yes round trip, ms: 252.1 expected >= 200 no toxic left,"
             " every broker answers"

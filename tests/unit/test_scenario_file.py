@@ -383,6 +383,10 @@ options = {{ {options} }}"""
             'record = "wire" records what a program writes to the topics that it names, and reads '
             "of them; add writes",
         ),
+        (
+            "[budgets.allowed]\ngroup-replays = 5",
+            "there is no kind of anomaly 'group-replays' (did you mean 'group-replay'?)",
+        ),
         ("[budgets]\nrto_seconds = 5.0", "a budget is what a failover may cost, and no fault of"),
         (
             '[[workload]]\ncommand = ["true"]\nhome = "A"\nreads = ["A.orders"]',

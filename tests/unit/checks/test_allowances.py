@@ -12,7 +12,7 @@ from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.partition_facts import Window
-from linkflap.spark_verify.verdict.allowances import why_allowed
+from linkflap.spark_verify.verdict.allowances import why_allowed, within_budgets
 from tests.unit.checks.histories import SECOND
 
 AT_LEAST_ONCE = mm2.guarantee({"delivery": "at-least-once"})
@@ -228,3 +228,47 @@ def test_kinds_that_no_guarantee_allows_are_not_allowed_around_a_fault(
         check="", kind=kind, cluster="B", topic="A.t", partition=0, offset=5, evidence=evidence
     )
     assert why_allowed(anomaly, mirror, LINK, [killed()]) is None
+
+
+REPLAYS = [
+    Anomaly(
+        check="group-offsets",
+        kind="group-replay",
+        cluster=cluster,
+        topic="A.t",
+        partition=partition,
+        offset=5,
+        evidence={"records": records},
+        allowed=allowed,
+    )
+    for cluster, partition, records, allowed in (
+        ("B", 0, 30, True),
+        ("B", 1, 20, True),
+        ("C", 0, 50, True),
+        ("C", 1, 7, False),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("most", "over"),
+    [
+        ({}, set()),
+        ({"group-replay": 50}, set()),
+        ({"group-replay": 49}, {("B", 0), ("B", 1), ("C", 0)}),
+        ({"group-skip": 0}, set()),
+    ],
+)
+def test_more_than_the_budget_on_one_cluster_is_not_allowed_there(
+    most: Mapping[str, int], over: set[tuple[str, int]]
+) -> None:
+    judged = within_budgets(REGISTRY["group-offsets"], REPLAYS, most)
+    assert len(judged) == len(REPLAYS)
+    assert {(a.cluster, a.partition) for a in judged if not a.allowed} == {("C", 1), *over}
+    budgets = {a.evidence["allowed_at_most"] for a in judged if "in_all" in a.evidence}
+    assert budgets == ({49} if over else set())
+
+
+def test_a_budget_of_one_cluster_is_not_used_up_by_another() -> None:
+    judged = within_budgets(REGISTRY["group-offsets"], REPLAYS[1:], {"group-replay": 20})
+    assert [(a.cluster, a.partition) for a in judged if a.allowed] == [("B", 1)]

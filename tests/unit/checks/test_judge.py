@@ -536,7 +536,7 @@ def failed_over(
         row(
             folder, "failover", "partial", cluster="B", offset=3,
             data={"link": LINK, "kind": "forced", "fault_time": fault_time, "rpo_records": 2,
-                "first_write": write},
+                "first_write": write, "budgets": [None, 20.0]},
         )
         for write in partition_writes
     ]  # fmt: skip
@@ -556,6 +556,7 @@ def test_failovers_are_added_up_over_partitions(recorded: Recorded) -> None:
         3.0,
     ]
     assert [each["rto_seconds"] for each in row["partitions"]] == [None, 4.0, 3.0]
+    assert judgement.failovers[0].costs == "RPO 6 records, RTO 3.00 s (budget 20 s)"
     assert result(judgement, "failover").verdict is Verdict.NOT_DUE, (
         "no promotion was recorded in this run"
     )
