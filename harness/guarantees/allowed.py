@@ -85,7 +85,7 @@ def over_a_failover(citation: str) -> tuple[Allowance, ...]:
                 window="from the failover on",
                 bound="one for each mirrored input at or above where the group began there",
                 citation=citation,
-                because="group offsets and records are mirrored independently; outputs repeat",
+                because="outputs repeat, as group offsets and records are mirrored independently",
             ),
             Allowance(
                 kind=f"{what}-lost-by-failover",

@@ -258,7 +258,8 @@ def _history(explanation: Explanation, stream: TextIO, name: Name) -> None:
             f"  {moment(row.time // 1_000_000)}  {row.client} #{row.number} {row.kind} on "
             f"{row.cluster}, "
         )
-        stream.write(f"{row.ending} {outcome}: {sends}{' ' + row.error if row.error else ''}\n")
+        ending = "" if row.ending == "none" else f"{row.ending} "
+        stream.write(f"{ending}{outcome}: {sends}{' ' + row.error if row.error else ''}\n")
     for poll in explanation.polls:
         stream.write(
             f"  {moment(poll.time // 1_000_000)}  {poll.reader} {poll.kind} on {poll.cluster} "

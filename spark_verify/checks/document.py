@@ -20,8 +20,8 @@ Written by `python -m linkflap.spark_verify.checks.document` from the declaratio
 
 A check is *invalid* if it found an anomaly that the mirror's guarantee does not allow, and no part
 of the run directory that the finding depends on is damaged. Else it is *unknown* if it could not
-run, crashed, or examined nothing where something was due. Else it is *valid*. A check for which
-nothing was due is *not due*, and does not count; a run in which nothing at all was due is unknown.
+run, crashed, or did not get what it needs of the run. Else it is *valid*. A check that the run has
+nothing for is *not due*, and does not count; a run for which no check is due is unknown.
 The worst check is the run's verdict: valid < unknown < invalid. Neighbouring records make one
 anomaly; its evidence has their number (`records`). In the examples digits are payloads, and offsets
 begin at 0.
@@ -182,7 +182,7 @@ _PROMISED: Final[Mapping[str, str]] = {
 def facts(check: Check) -> Mapping[str, str]:
     """The properties of a check beside its guarantee, for this page and for reports."""
     whole = (
-        f"; proves nothing when {' or '.join(sorted(check.complete))} are damaged"
+        f"; unknown when {' or '.join(sorted(check.complete))} are damaged"
         if check.complete
         else ""
     )
@@ -195,7 +195,7 @@ def facts(check: Check) -> Mapping[str, str]:
         alone += f", if their mirror promises that {_PROMISED[check.from_content]}"
     return {
         "Source": check.source,
-        "Examines": f"{check.unit}; due are {check.due_where}",
+        "Examines": f"{check.unit}; needs {check.due_where}",
         "Reads": f"{', '.join(sorted(check.inputs))}{whole}{alone}",
         "May follow from": ", ".join(sorted(check.follows)) or "no other check",
     }

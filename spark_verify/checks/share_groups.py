@@ -731,5 +731,5 @@ CHECK = Check(
     ),
     kernel=kernel,
     due_at=_due_at,
-    when="where a workload's share group begins",
+    when="those where a workload's share group begins",
 )

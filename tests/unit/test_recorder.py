@@ -575,7 +575,7 @@ def test_a_mirror_that_moves_offsets_is_followed_by_content(wire: Wire) -> None:
     assert found([11, 12, 12]) == {"unknown"}  # a tail that was not there yet
 
 
-def test_copies_of_equal_content_in_a_log_that_lost_its_beginning_are_not_told_apart(
+def test_copies_of_equal_content_in_a_log_that_lost_its_beginning_are_not_distinguished(
     wire: Wire,
 ) -> None:
     acknowledged(wire, 0, 1, 2, 3)
