@@ -130,6 +130,32 @@ def beginning_lost_where_offsets_move(made: Made, rng: Random) -> None:
     _begins_later(made, "B", 2)
 
 
+def _begins_inside(made: Made) -> int:
+    """A's log begins at the second record of a batch, whose bytes are all there."""
+    batch = next(e for e in made.log("A") if len(e.records) > 1)
+    start = batch.offset + batch.records[1].delta
+    for key in made.log_keys("A", 0):
+        made.rewrite(key, lambda log: [e for e in log if e.offset >= batch.offset])
+        made.logs[key].bounds = replace(made.logs[key].bounds, log_start=start)
+    for mark in marks(made, "A")[-2:]:
+        change_mark(made, mark, log_start=start)
+    return start
+
+
+@mutation(PAIR, must="log-start/lost-beginning")
+def beginning_lost_inside_a_batch(made: Made, rng: Random) -> None:
+    """A's log start is inside of a batch, and nobody had deleted the records before."""
+    _begins_inside(made)
+
+
+@mutation(PAIR, verdict="valid")
+def beginning_deleted_inside_a_batch(made: Made, rng: Random) -> None:
+    """Somebody had A's records deleted up to the second one of a batch."""
+    row = {"topic": marks(made, "A")[0].topic, "partition": 0, "offset": _begins_inside(made)}
+    time = marks(made, "A")[-2].time - 1
+    made.events.append(EventRow(time=time, kind="records-deleted", subject="A", data=row))
+
+
 @mutation(PAIR, must="log-start/lost-beginning")
 def beginning_lost_below_the_size_kept(made: Made, rng: Random) -> None:
     """The topic keeps 100 MB, and less is left of A."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from linkflap.harness.model.history import EventRow, SendGroup
+from linkflap.harness.model.history import EventRow, Operation, SendGroup
 from linkflap.harness.model.scenario import FaultSpec
 from tests.faithful.clusters import ABORT, COMMIT, Entry, Rec, compacted, states
 from tests.faithful.made import LogKey, Made
@@ -21,6 +21,7 @@ from tests.faithful.mutations.base import (
     PAIR,
     PLANNED,
     ROUND_TRIP,
+    V1,
     Afterwards,
     NothingToChange,
     change_mark,
@@ -639,6 +640,59 @@ def lost_on_another_cluster_than_the_election(made: Made, rng: Random) -> None:
     made.events = [
         replace(e, subject="B") if e.data.get("id") == "unclean" else e for e in made.events
     ]
+
+
+def _aborted_before(made: Made) -> dict[str, object]:
+    """The first batch of a committed transaction of A was a transaction of its own, which its
+    client had aborted. The deposed leader wrote the ABORT where the second batch is now, so that
+    the COMMIT ends both."""
+    parts: dict[int, list[Entry]] = {}
+    for entry in data(made, "A", native=True, state="committed"):
+        if entry.uids and entry.uids[0] >= 0 and entry.transactional:
+            parts.setdefault(returned(made, entry.uids[0]).number, []).append(entry)
+    known = [
+        e for e in parts.values() if len(e) > 1 and returned(made, e[0].uids[0]).outcome == "ok"
+    ]
+    if not known:
+        raise NothingToChange("no client committed two batches of one partition")
+    first, second = known[-1][:2]
+    row = returned(made, first.uids[0])
+    group = next(g for g in row.sends if (g.partition, g.first_uid) == (0, first.uids[0]))
+    size, number, sent = len(first.uids), row.number + 100_000, _sent(made, first)
+    own = replace(group, count=size, acks=((0, size, first.offset),))
+    rest = replace(group, first_uid=own.first_uid + size, count=group.count - size)
+    others = tuple(g for g in row.sends if g != group)
+
+    def without(operation: Operation) -> Operation:
+        acked = ((0, rest.count, second.offset),) if operation.phase == "return" else ()
+        time = sent + MS if operation.phase == "invoke" else operation.time
+        return replace(operation, time=time, sends=(replace(rest, acks=acked), *others))
+
+    made.operations = [without(o) if o.number == row.number else o for o in made.operations]
+    aborted = replace(row, number=number, ending="abort", sends=(own,))
+    made.operations += [
+        replace(aborted, phase="invoke", time=sent, sends=(replace(own, acks=()),)),
+        replace(aborted, time=sent + MS // 2, ended_at=sent + MS // 4),
+    ]
+    lost = _elected(made, second, own, before=sent + MS)
+    lost["records"], lost["markers"] = [], [[second.offset, first.pid, first.epoch, False]]
+    return lost
+
+
+@mutation(
+    {**PAIR, **V1}, must="commit-aborted/abort-committed", may="aborted-read", verdict="valid"
+)
+def abort_lost_by_an_unclean_election(made: Made, rng: Random) -> None:
+    """The deposed leader had the ABORT of a transaction, and the elected replica lacked it; the
+    producer's next COMMIT ends its records."""
+    _aborted_before(made)
+
+
+@mutation({**PAIR, **V1}, must="commit-aborted/abort-committed", may="aborted-read")
+def abort_that_no_unclean_election_took(made: Made, rng: Random) -> None:
+    """The same, and the ABORT was another producer's."""
+    lost = _aborted_before(made)
+    lost["markers"] = [[at, producer + 1, *rest] for at, producer, *rest in lost["markers"]]
 
 
 @mutation(FORCED, must="leader-epochs/leader-epoch-regression leader-epochs/epoch-not-raised")
