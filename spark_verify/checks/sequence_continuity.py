@@ -253,7 +253,8 @@ def _refused_before(
     if not (len(mine) and _accepts_any(view, owner, base) and _of_new_producer(replica, row)):
         return {}
     first = int(mine.min())
-    sends = _sends_up_to(view, owner, int(batches.producer_id[row]), first)
+    mapped = owner != replica.cluster and view.guarantee.producer_ids_mapped
+    sends = _sends_up_to(view, owner, None if mapped else int(batches.producer_id[row]), first)
     ours = sends[-1] if sends else None
     if ours is None or first >= ours.first_uid + len(ours.offsets):
         return {}
@@ -280,15 +281,17 @@ def _of_new_producer(replica: Replica, row: int) -> bool:
     return not (batches.producer_id[since:row] == batches.producer_id[row]).any()
 
 
-def _sends_up_to(view: PartitionView, cluster: str, producer_id: int, uid: int) -> Sequence[Send]:
+def _sends_up_to(
+    view: PartitionView, cluster: str, producer_id: int | None, uid: int
+) -> Sequence[Send]:
     """The sends of a payload's client to a cluster, by order of payloads, up to that of the
-    payload."""
+    payload; None: the producer id that the client had is not known."""
     sends = [
         send
         for send in view.sends
         if send.cluster == cluster
         and send.process == uid >> PROCESS_SHIFT
-        and send.producer_id in (-1, producer_id)
+        and (producer_id is None or send.producer_id in (-1, producer_id))
         and send.first_uid <= uid
     ]
     return sorted(sends, key=lambda send: send.first_uid)

@@ -642,10 +642,10 @@ def lost_on_another_cluster_than_the_election(made: Made, rng: Random) -> None:
     ]
 
 
-def _aborted_before(made: Made) -> dict[str, object]:
+def _aborted_before(made: Made, *, listed: int = 0) -> None:
     """The first batch of a committed transaction of A was a transaction of its own, which its
     client had aborted. The deposed leader wrote the ABORT where the second batch is now, so that
-    the COMMIT ends both."""
+    the COMMIT ends both. The bite lists that ABORT, of a producer id that is `listed` higher."""
     parts: dict[int, list[Entry]] = {}
     for entry in data(made, "A", native=True, state="committed"):
         if entry.uids and entry.uids[0] >= 0 and entry.transactional:
@@ -675,8 +675,8 @@ def _aborted_before(made: Made) -> dict[str, object]:
         replace(aborted, time=sent + MS // 2, ended_at=sent + MS // 4),
     ]
     lost = _elected(made, second, own, before=sent + MS)
-    lost["records"], lost["markers"] = [], [[second.offset, first.pid, first.epoch, False]]
-    return lost
+    marker = [second.offset, first.pid + listed, first.epoch, False]
+    lost["records"], lost["markers"] = [], [marker]
 
 
 @mutation(
@@ -691,8 +691,7 @@ def abort_lost_by_an_unclean_election(made: Made, rng: Random) -> None:
 @mutation({**PAIR, **V1}, must="commit-aborted/abort-committed", may="aborted-read")
 def abort_that_no_unclean_election_took(made: Made, rng: Random) -> None:
     """The same, and the ABORT was another producer's."""
-    lost = _aborted_before(made)
-    lost["markers"] = [[at, producer + 1, *rest] for at, producer, *rest in lost["markers"]]
+    _aborted_before(made, listed=1)
 
 
 @mutation(FORCED, must="leader-epochs/leader-epoch-regression leader-epochs/epoch-not-raised")

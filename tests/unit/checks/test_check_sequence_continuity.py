@@ -303,6 +303,20 @@ def test_records_that_another_cluster_has_were_not_refused() -> None:
     assert "not_acknowledged" not in of_b.evidence
 
 
+@pytest.mark.parametrize(("how", "pid"), [("keep", 7), ("complement", 2**63 - 1 - 8)])
+def test_what_was_refused_at_the_source_is_missing_on_its_mirror(how: str, pid: int) -> None:
+    logs = [
+        Log(cluster).data(90).data(uid(1, 3), pid=number, sequence=2)
+        for cluster, number in (("A", 7), ("B", pid))
+    ]
+    sends = [refused(1, 2), accepted()]
+    seen = view(logs, sends=sends, mirror_kind="shadow", mirror={"producer_ids": how})
+    both = findings(NAME, seen)
+    assert [(each.cluster, each.evidence["not_acknowledged"]) for each in both] == [
+        ("A", 2), ("B", 2),
+    ]  # fmt: skip
+
+
 def test_without_a_history_it_may_have_been_refused() -> None:
     log = Log("A").data(90).data(1, pid=7, sequence=2)
     seen = but(view([log]), recorded=False)
