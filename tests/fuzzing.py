@@ -59,8 +59,7 @@ from linkflap.spark_verify.verdict.judge import Judgement, judge
 from linkflap.spark_verify.verify import checks_of, keep, with_inputs
 from linkflap.suite import regression, summary
 from linkflap.suite.failures import REPORT, SMALLEST, FailureReport
-from linkflap.suite.folder import RunResult, SuiteFolder
-from linkflap.suite.plan import Plan
+from linkflap.suite.folder import Plan, RunResult, SuiteFolder
 from linkflap.suite.triage import CHOSEN, triage
 from linkflap.suite.work import Finished, Suite, Task, Workers
 from tests import extremes

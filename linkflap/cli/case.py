@@ -273,9 +273,9 @@ def matrix(
     from linkflap.chaos.cases import case_named, registry
     from linkflap.chaos.cases.results import load, tallies
     from linkflap.chaos.cases.runner import check, exit_code, version_of
-    from linkflap.suite import plan
+    from linkflap.suite.folder import shard as shard_of
 
-    part, parts = plan.shard(shard)
+    part, parts = shard_of(shard)
     cases = [case_named(name) for name in names] or [
         each for each in registry().values() if _is_played_by(each, client, transactions)
     ]

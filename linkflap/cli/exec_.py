@@ -123,7 +123,7 @@ def exec_(
     COMMAND finds the clusters in its environment: LINKFLAP_BOOTSTRAP, LINKFLAP_WRITES (linkflap
     docs own-application). The exit code is that of COMMAND if it failed, else that of the verdict.
     """
-    from linkflap.suite.plan import seconds
+    from linkflap.suite.folder import seconds
 
     if not words:
         raise InputError("there is no command to run; write it last: linkflap exec -- pytest tests")

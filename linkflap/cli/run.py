@@ -197,7 +197,7 @@ def run(
     from linkflap.chaos import scenario_file
     from linkflap.chaos.scenarios import ScenarioRequest, scenario
     from linkflap.harness import runtimes
-    from linkflap.suite.plan import seconds
+    from linkflap.suite.folder import seconds
     from linkflap.topologies import parse
 
     lasts = None if duration is None else seconds(duration, "--duration", most=86400)

@@ -19,8 +19,7 @@ from linkflap.harness.model.topology import DEFAULT_KAFKA
 if TYPE_CHECKING:
     from linkflap.chaos.generator import GeneratorBounds
     from linkflap.harness.model.scenario import Scenario
-    from linkflap.suite.folder import SuiteFolder
-    from linkflap.suite.plan import Plan
+    from linkflap.suite.folder import Plan, SuiteFolder
 
 SMOKE: Final = "smoke"
 NIGHTLY: Final = "nightly"
@@ -329,7 +328,7 @@ def suite(
     """
     from linkflap.cli import suite_work
     from linkflap.harness.version import VERSION
-    from linkflap.suite import plan as plans
+    from linkflap.suite import folder as folders
 
     if junit is not None:
         check_junit(junit)
@@ -344,12 +343,12 @@ def suite(
         return suite_work.merge([Path(name) for name in names[1:]], out, junit)
     name = only_of(names)
     kind, given = kind_of(name, allow_commands=allow_commands or dry_run, runtime=runtime)
-    plan = plans.Plan(
+    plan = folders.Plan(
         name=kind,
         seed=drawn_seed(seed),
-        seconds=plans.seconds(lasts or LASTS[kind]),
+        seconds=folders.seconds(lasts or LASTS[kind]),
         runs=most_runs(kind, runs, lasts),
-        jobs=1 if kind in (SOAK, REGRESSION) else jobs or plans.usual_jobs(),
+        jobs=1 if kind in (SOAK, REGRESSION) else jobs or folders.usual_jobs(),
         bounds=bounds_of(
             kind,
             topologies=topologies,
@@ -359,12 +358,12 @@ def suite(
             clients=clients,
             runtime=runtime,
         ),
-        shard=plans.shard(part) if part else (0, 1),
+        shard=folders.shard(part) if part else (0, 1),
         guided=not uniform,
         until_fail=until_fail,
         reach=tuple(reach),
         replays=replays,
-        shrink_seconds=plans.seconds(shrink, "--shrink") if shrink else SHRINK[kind],
+        shrink_seconds=folders.seconds(shrink, "--shrink") if shrink else SHRINK[kind],
         alike=ALIKE[kind],
         given=given,
         linkflap=VERSION,
@@ -403,14 +402,14 @@ def run_repeatedly(
     from linkflap.cli import suite_work
     from linkflap.cli.suite_work import anywhere
     from linkflap.harness.version import VERSION
-    from linkflap.suite import plan as plans
+    from linkflap.suite import folder as folders
 
-    plan = plans.Plan(
+    plan = folders.Plan(
         name=OWN,
         seed=scenario.seed,
-        seconds=plans.seconds(LASTS[OWN]),
+        seconds=folders.seconds(LASTS[OWN]),
         runs=count,
-        jobs=min(count, plans.usual_jobs()),
+        jobs=min(count, folders.usual_jobs()),
         bounds=GeneratorBounds(runtime=runtime),
         until_fail=until_fail,
         replays=0,

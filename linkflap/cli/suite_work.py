@@ -35,7 +35,7 @@ from linkflap.suite.triage import triage
 from linkflap.suite.work import Suite, Workers
 
 if TYPE_CHECKING:
-    from linkflap.suite.plan import Plan
+    from linkflap.suite.folder import Plan
 
 
 def own_builds(scenario: Scenario) -> dict[str, str]:

@@ -30,8 +30,7 @@ from linkflap.suite.failures import (
     reports_in,
     write_report,
 )
-from linkflap.suite.folder import SuiteFolder
-from linkflap.suite.plan import Plan
+from linkflap.suite.folder import Plan, SuiteFolder
 
 _ALIKE: Final = ("name", "seed", "bounds", "guided", "given", "before", "linkflap", "format")
 """The fields of `Plan` that are equal in all shards of one suite."""

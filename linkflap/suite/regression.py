@@ -32,8 +32,7 @@ from linkflap.harness.model.errors import InputError, LinkflapError
 from linkflap.harness.model.texts import in_markdown
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.harness.rundir import write_whole
-from linkflap.suite.folder import RunResult, SuiteFolder
-from linkflap.suite.plan import Count
+from linkflap.suite.folder import Count, RunResult, SuiteFolder
 
 REGRESSION: Final = "regression"
 BY_CHANCE: Final = 0.05

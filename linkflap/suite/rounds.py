@@ -17,8 +17,7 @@ from linkflap.harness.machine import untrusted_files
 from linkflap.harness.machine.children import Child, module, spawn
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.recording.soak import CLUSTERS, RoundRequest, Size
-from linkflap.suite.folder import SuiteFolder
-from linkflap.suite.plan import Plan
+from linkflap.suite.folder import Plan, SuiteFolder
 from linkflap.suite.work import LONGEST, Recording
 from linkflap.topologies import parse
 

@@ -17,8 +17,7 @@ from linkflap.harness.model.texts import counted, in_markdown, printable
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.suite import rounds
 from linkflap.suite.failures import failures
-from linkflap.suite.folder import RunResult, SuiteFolder
-from linkflap.suite.plan import Night, Plan
+from linkflap.suite.folder import Night, Plan, RunResult, SuiteFolder
 from linkflap.suite.regression import REGRESSION
 from linkflap.suite.shrink import Rate
 

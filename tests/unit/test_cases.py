@@ -38,7 +38,7 @@ from linkflap.harness.machine import ledger
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.runtimes.distribution import kafka as kafkas
 from linkflap.harness.runtimes.distribution import pin
-from linkflap.suite.plan import shard
+from linkflap.suite.folder import shard
 from tests.kafka_log import ABORT, COMMIT, Plain, marker, record, segment
 from tests.kafka_log import batch as written
 from tests.unit.case_results import ROOT, a_case, a_result, invoked

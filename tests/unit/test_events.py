@@ -45,8 +45,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.partition_facts import Description, Refusal
 from linkflap.spark_verify.inspect.explain import explain
 from linkflap.spark_verify.read.plan import plan
-from linkflap.suite.folder import RunResult, SuiteFolder
-from linkflap.suite.plan import Plan
+from linkflap.suite.folder import Plan, RunResult, SuiteFolder
 from linkflap.topologies import parse
 from tests.events import append_row, event
 from tests.unit.recorded_run import run

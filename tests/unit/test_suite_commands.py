@@ -26,9 +26,8 @@ from linkflap.recording import soak as recorded_rounds
 from linkflap.recording.soak import LivingClusters, Size, killed_by
 from linkflap.suite import rounds
 from linkflap.suite.failures import era_in
-from linkflap.suite.folder import RunResult, SuiteFolder
+from linkflap.suite.folder import Plan, RunResult, SuiteFolder
 from linkflap.suite.merge import merge
-from linkflap.suite.plan import Plan
 from linkflap.suite.summary import summary
 from linkflap.suite.triage import CHOSEN, triage
 from linkflap.suite.work import Workers

@@ -38,9 +38,8 @@ from linkflap.suite.failures import (
     paths_of,
     read,
 )
-from linkflap.suite.folder import RunResult, SuiteFolder
+from linkflap.suite.folder import Plan, RunResult, SuiteFolder
 from linkflap.suite.observed import struck
-from linkflap.suite.plan import Plan
 from linkflap.suite.regression import Entry
 from linkflap.suite.shrink import PASSES, Rate, Shrinker, followers, without
 from linkflap.suite.summary import junit

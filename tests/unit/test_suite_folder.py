@@ -26,11 +26,10 @@ from linkflap.cli.suite_work import full_disk_named
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.suite import page, regression, work
 from linkflap.suite.failures import REPORT, FailureReport, failures
-from linkflap.suite.folder import RunResult, SuiteFolder
+from linkflap.suite.folder import FORMAT, Plan, RunResult, SuiteFolder, seconds
+from linkflap.suite.folder import shard as shard_of
 from linkflap.suite.merge import merge, missing
 from linkflap.suite.observed import Observed
-from linkflap.suite.plan import FORMAT, Plan, seconds
-from linkflap.suite.plan import shard as shard_of
 from linkflap.suite.summary import came_to, following, junit, night, summary, unreached, verdict_of
 from linkflap.suite.work import Suite, Workers
 from tests.unit.scripted_suite import Killed, Scripted
