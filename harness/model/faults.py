@@ -45,6 +45,11 @@ class FaultName:
         return self.text.startswith("mirror-")
 
     @property
+    def of_clients(self) -> bool:
+        """Whether it breaks clients alone: neither a broker nor a mirror can show it."""
+        return self.text.startswith(("client-", "program-"))
+
+    @property
     def of_link(self) -> bool:
         return self.text.startswith("link-")
 

@@ -136,12 +136,13 @@ class History:
 
 def touches(window: Window, link: str) -> bool:
     """Whether a fault is on this link, on its mirror, or on a broker of either of its ends."""
-    return window.target == link or window.on.cluster in LinkSpec.parse(link).ends
+    ends = LinkSpec.parse(link).ends
+    return window.target == link or any(window in on_cluster([window], end) for end in ends)
 
 
 def on_cluster(windows_: Sequence[Window], cluster: str) -> Iterator[Window]:
     """The windows of faults on brokers of a cluster."""
-    return (w for w in windows_ if w.on.cluster == cluster)
+    return (w for w in windows_ if w.on.cluster == cluster and not w.name.of_clients)
 
 
 def skew(windows_: Sequence[Window], cluster: str) -> int:

@@ -20,7 +20,7 @@ from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks.base import Check, grouped
 from linkflap.spark_verify.checks.finding_rows import FindingRow
 from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE
-from linkflap.spark_verify.facts.eras import history, touches
+from linkflap.spark_verify.facts.eras import history, on_cluster, touches
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.verdict.sentences import BUDGET, IN_ALL, number_of
@@ -56,7 +56,7 @@ def _causes(window: Window, anomaly: Anomaly, link: str) -> bool:
     """Whether a fault touched the link, its mirror, or a broker of either end. A repeat that stands
     alone is of a request that a broker of the destination answered late."""
     if anomaly.evidence.get("alone"):
-        return window.on.cluster == anomaly.cluster
+        return window in on_cluster([window], anomaly.cluster)
     return touches(window, link)
 
 

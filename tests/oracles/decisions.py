@@ -57,7 +57,7 @@ def impossible(plain: Plain, cluster: str, log: PlainLog) -> Iterator[int]:
     """The offsets of records of `__transaction_state` that cannot follow the record before them of
     their transactional id: at or above what a cleaner may have removed."""
     past: dict[str, list[TransactionState]] = {}
-    windows = [w for w in plain.view.windows if w.target.split("/")[0] == cluster]
+    windows = [w for w in plain.windows if w.target.split("/")[0] == cluster]
     skew = 2 * 3600 * 1000 if any(w.fault == "clock-skew" for w in windows) else 0
     skew = skew if plain.view.recorded else NEVER
     for state in states_of(plain, cluster):
@@ -92,7 +92,7 @@ def _retried(
             begin, end = (mine[n].updated - skew) / 1000 - 10, (last.written + skew) / 1000
             return any(
                 w.start / 1e9 <= end and begin <= w.end / 1e9
-                for w in plain.view.windows
+                for w in plain.windows
                 if w.target.split("/")[0] == cluster
                 or (w.fault, w.target.split("->")[0]) == ("failover-forced", cluster)
             )

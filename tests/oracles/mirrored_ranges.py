@@ -285,7 +285,7 @@ def may_repeat(plain: Plain, cluster: str, *, but: tuple[str, ...] = ()) -> bool
         where = (source, destination, f"{source}->{destination}")
         hit = any(
             w.target in where or w.target.split("/")[0] in where
-            for w in plain.view.windows
+            for w in plain.windows
             if w.fault not in but
         )
         if destination == cluster and (hit or may_repeat(plain, source, but=but)):

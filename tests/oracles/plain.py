@@ -88,6 +88,11 @@ class Plain:
     found: list[Anomaly] = field(default_factory=list)
 
     @property
+    def windows(self) -> list[Any]:
+        """The windows of faults that broke brokers, links or mirrors, and not clients alone."""
+        return [w for w in self.view.windows if not w.fault.startswith(("client-", "program-"))]
+
+    @property
     def keeps(self) -> bool:
         """Whether the mirror of the partition keeps offsets."""
         return self.mirror in KEEP_OFFSETS

@@ -290,7 +290,7 @@ def _in_force(batch: Any) -> bool:
 
 def disturbed(plain: Plain, cluster: str, time: int) -> bool:
     """Whether brokers of a cluster were under a fault at that time, or had been."""
-    began = [w for w in plain.view.windows if w.start <= time]
+    began = [w for w in plain.windows if w.start <= time]
     return any(
         w.target.split("/")[0] == cluster
         or (w.fault, w.target.split("->")[0]) == ("failover-forced", cluster)

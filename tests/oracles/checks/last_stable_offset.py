@@ -90,7 +90,7 @@ def _may_be_lost(plain: Plain, since: int, after: Any) -> bool:
             spans.append((report.time, report.time + LEARNS))
         elif report.cluster in above:
             spans.append((report.time, NEVER))
-    for window in view.windows:
+    for window in plain.windows:
         at = window.on.source if window.fault == "mirror-reverse" else window.target.split("/")[0]
         if window.fault in ("mirror-reverse", "unclean-election") and at in above:
             spans.append((window.start, NEVER))
@@ -121,7 +121,7 @@ def _may_be_old(
     faults until `sample`."""
     if sample.broker in previous and sample.broker not in leaders and each.asked < start + LEARNS:
         return True
-    for window in plain.view.windows:
+    for window in plain.windows:
         target = window.target.split("/")
         if target[0] == sample.cluster and target[1:] in ([], [str(sample.broker)]):
             known = window.start > start + LEARNS or window.end + LEARNS < start
@@ -170,7 +170,7 @@ def _undisturbed(plain: Plain, cluster: str, marks: Sequence[Any], number: int) 
         return False
     if any(after.high_watermark < before.high_watermark for before, after in pairwise(near)):
         return False
-    for window in plain.view.windows:
+    for window in plain.windows:
         here = window.target.split("/")[0] == cluster
         if here and window.start <= over and window.end + LEARNS >= mark.time:
             return False
@@ -229,7 +229,9 @@ def _tenure(plain: Plain, generation: PlainGeneration, before: Any, after: Any) 
     if (before.leader, before.leader_epoch) != (after.leader, after.leader_epoch):
         return False
     view = plain.view
-    moved = [(w.start, w.end) for w in view.windows if w.target.split("/")[0] == generation.cluster]
+    moved = [
+        (w.start, w.end) for w in plain.windows if w.target.split("/")[0] == generation.cluster
+    ]
     moved += [(p.fault_time, p.time) for p in view.promotions if p.cluster == generation.cluster]
     moved += [(s.time, s.time) for s in view.stops if s.cluster == generation.cluster]
     moved += [(t.time, t.time) for t in view.truncations if t.cluster == generation.cluster]
@@ -264,7 +266,7 @@ def _stepping(plain: Plain, generation: PlainGeneration, before: Any, after: Any
     mine = generation.cluster
     reversals = [
         w
-        for w in plain.view.windows
+        for w in plain.windows
         if w.fault == "mirror-reverse" and w.took_effect and w.on.source == mine
     ]
     offsets = [
@@ -429,7 +431,7 @@ def _hanging(
             if plain.keeps and follows
             else _over(plain, generation.cluster, each, views, begun)
         )
-        healed = [w.end for w in plain.view.windows if w.on.cluster == generation.cluster]
+        healed = [w.end for w in plain.windows if w.on.cluster == generation.cluster]
         if over is None:
             continue
         if over < 0 or plain.ended > max([over, *healed]) + SWEEP + GRACE:

@@ -166,7 +166,7 @@ def _sampled(plain: Plain, story: Story, cluster: str) -> list[int]:
     mine = story.generations.get(cluster, [])
     marks = plain.marks[cluster] if plain.keeps or len(mine) < 2 else story.marks(mine[-1])
     said = [m for m in marks if m.leader_epoch >= 0]
-    broken = [w for w in plain.view.windows if w.target.split("/")[0] == cluster]
+    broken = [w for w in plain.windows if w.target.split("/")[0] == cluster]
     if not said or any(w.start <= said[-1].returned and said[-1].time <= w.end for w in broken):
         return []
     return [max(0, m.high_watermark) for m in said if m.leader_epoch > said[-1].leader_epoch][:1]

@@ -25,10 +25,14 @@ UNDATED = Anomaly(
 )
 
 
-def killed(target: str = LINK, start: int = 100, end: int = 105, name: str = "f") -> Window:
-    return Window(
-        id=name, fault="mirror-kill", target=target, start=start * SECOND, end=end * SECOND
-    )
+def killed(
+    target: str = LINK,
+    start: int = 100,
+    end: int = 105,
+    name: str = "f",
+    fault: str = "mirror-kill",
+) -> Window:
+    return Window(id=name, fault=fault, target=target, start=start * SECOND, end=end * SECOND)
 
 
 def repeat(
@@ -74,6 +78,8 @@ def test_clusters_that_count(target: str) -> None:
         (repeat(), AT_LEAST_ONCE, []),
         (repeat(), AT_LEAST_ONCE, [killed("B->C")]),
         (repeat(), AT_LEAST_ONCE, [killed("*->A")]),
+        (repeat(), AT_LEAST_ONCE, [killed("A", fault="client-kill")]),
+        (repeat(), AT_LEAST_ONCE, [killed("B", fault="program-pause")]),
         (repeat(first=80), AT_LEAST_ONCE, [killed()]),
         (repeat(again=140), AT_LEAST_ONCE, [killed()]),
         (repeat(again=98), AT_LEAST_ONCE, [killed()]),
@@ -84,6 +90,7 @@ def test_clusters_that_count(target: str) -> None:
     ],
     ids=[
         "exactly-once", "another mirror", "no fault", "another link", "clients' path",
+        "a client of the source", "a program at the destination",
         "first copy too old",
         "long after the heal", "before the fault", "more copies than faults", "holes", "native",
         "undated",
