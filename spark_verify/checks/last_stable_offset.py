@@ -134,9 +134,8 @@ def open_ones(view: PartitionView, generation: LogGeneration, log: Log) -> Itera
     if refused:
         # The source is dead and this cluster was not promoted: nothing ends what is open.
         given_up = log.replica.end
-    mirrored = view.guarantee.offsets_kept and generation.eras[-1].origin == "mirrored"
-    owner = generation.eras[-1].owner if mirrored else cluster
-    taken = Taken(view, cluster)
+    taken, elsewhere = Taken(view, cluster), _elsewhere(view, generation)
+    owner = [cluster, *elsewhere][-1]
     for i in np.flatnonzero(every.marker == NOWHERE).tolist():
         at = np.flatnonzero(records.offset >= every.first[i])
         if not len(at):
@@ -159,9 +158,18 @@ def open_ones(view: PartitionView, generation: LogGeneration, log: Log) -> Itera
             "ended": view.ended, "captured": log.replica.captured or view.ended,
             "healed": max((w.end for w in on_cluster(view.windows, cluster)), default=0),
             "sweep": setting(view, owner, _SWEEP, _SWEEP_DEFAULT),
-            "longest": max_timeout(view, owner), "evidence": evidence, "elsewhere": mirrored,
+            "longest": max_timeout(view, owner), "evidence": evidence,
+            "elsewhere": elsewhere, "dead": [each for each in elsewhere if each in view.deaths],
         }  # fmt: skip
         yield PartialFinding(cluster=cluster, offset=first, data=data, together=cluster)
+
+
+def _elsewhere(view: PartitionView, generation: LogGeneration) -> Sequence[str]:
+    """The clusters that have to end what is open in a log that is mirrored to its end: the one that
+    it comes from, and its owner."""
+    last = generation.eras[-1]
+    mirrored = view.guarantee.offsets_kept and last.origin == "mirrored"
+    return [last.source, last.owner] if mirrored else []
 
 
 def last_states(view: PartitionView) -> Iterator[PartialFinding]:
@@ -249,9 +257,8 @@ def _by_coordinator(
     if data["ended"] > over:
         yield _hangs(one, f"{state['id']} is {name}, and its timeout has passed")
     else:
-        yield from _lingers(
-            one, state["timeout"], f"its coordinator ends it: {state['id']} is {name}"
-        )
+        why = f"its coordinator ends it: {state['id']} is {name}"
+        yield from _lingers(one, _at_most(state["timeout"]), why)
 
 
 def _by_age(one: PartialFinding, *, torn: bool) -> Iterator[Found | Unjudged]:
@@ -259,31 +266,33 @@ def _by_age(one: PartialFinding, *, torn: bool) -> Iterator[Found | Unjudged]:
     timeout that the brokers allow."""
     data = one.data
     over = max(data["begun"] + data["longest"] * MS, data["healed"]) + data["sweep"] * MS + GRACE
-    if data["ended"] > over:
+    if data["dead"]:  # only the dead could have ended it here, or a promotion
+        until = f"until {one.cluster} is promoted, for {data['dead'][0]} is dead"
+        yield from _lingers(one, until, "no coordinator can end it")
+    elif data["ended"] > over:
         yield _hangs(one, "no transaction may be open for so long")
     elif torn:
         where = f"{one.tp} on {one.cluster}"
         reason = f"the coordinator's log cannot say whether an open transaction of {where} hangs"
         yield Unjudged(reason)
     else:
-        yield from _lingers(one, data["longest"], "no coordinator's log says that it hangs")
+        why = "no coordinator's log says that it hangs"
+        yield from _lingers(one, _at_most(data["longest"]), why)
 
 
 def _hangs(one: PartialFinding, why: str) -> Found:
     return Found.at(HANGING, one.cluster, one.offset, **one.data["evidence"], coordinator=why)
 
 
-def _lingers(one: PartialFinding, timeout: int, why: str) -> Iterator[Found]:
+def _at_most(timeout: int) -> str:
+    return f"for {timeout / 1000:g} s at most"
+
+
+def _lingers(one: PartialFinding, until: str, why: str) -> Iterator[Found]:
     data = one.data
     if data["ended"] - data["begun"] > data["sweep"] * MS:
-        yield Found.at(
-            LINGERING,
-            one.cluster,
-            one.offset,
-            **data["evidence"],
-            timeout_seconds=round(timeout / 1000, 1),
-            why=f"{why}; at most {timeout / 1000:g} s after it began",
-        )
+        evidence = {**data["evidence"], "until": until, "why": why}
+        yield Found.at(LINGERING, one.cluster, one.offset, **evidence)
 
 
 def _refused_over(view: PartitionView, generation: LogGeneration) -> str:
@@ -546,11 +555,11 @@ CHECK = Check(
         AnomalyKind(
             name=LINGERING,
             meaning="""A transaction is open for more than 10 s at the end (the coordinator's
-                interval), and may be: its timeout has not passed. It holds up readers of committed
-                records until then. That is no violation: it is always allowed.""",
+                interval), and may be: its timeout has not passed, or it was mirrored from a cluster
+                that is dead. It holds up readers of committed records until then, or until a
+                promotion. That is no violation: it is always allowed.""",
             sentence="""producer id {producer_id} has had a transaction open on {cluster} from {at}
-                on for {open_seconds} s, which holds up read_committed readers for {timeout_seconds}
-                s at most""",
+                on for {open_seconds} s, which holds up read_committed readers {until}""",
             smallest="""A has 1 open at offset 0, written 80 s before the end, and the coordinator
                 says Ongoing, with a timeout of 900 s: at offset 0.""",
             despite_torn=True,

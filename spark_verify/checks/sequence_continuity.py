@@ -253,8 +253,7 @@ def _refused_before(
     if not (len(mine) and _accepts_any(view, owner, base) and _of_new_producer(replica, row)):
         return {}
     first = int(mine.min())
-    mapped = owner != replica.cluster and view.guarantee.producer_ids_mapped
-    sends = _sends_up_to(view, owner, None if mapped else int(batches.producer_id[row]), first)
+    sends = _sends_up_to(view, owner, _id_at_source(view, owner, replica, row), first)
     ours = sends[-1] if sends else None
     if ours is None or first >= ours.first_uid + len(ours.offsets):
         return {}
@@ -279,6 +278,12 @@ def _of_new_producer(replica: Replica, row: int) -> bool:
     resets = np.flatnonzero(batches.control[:row] == OTHER_CONTROL)
     since = int(resets[-1]) + 1 if len(resets) else 0
     return not (batches.producer_id[since:row] == batches.producer_id[row]).any()
+
+
+def _id_at_source(view: PartitionView, owner: str, replica: Replica, row: int) -> int | None:
+    """The producer id that a batch's client had; None where a mirror mapped it."""
+    mapped = owner != replica.cluster and view.guarantee.producer_ids_mapped
+    return None if mapped else int(replica.batches.producer_id[row])
 
 
 def _sends_up_to(

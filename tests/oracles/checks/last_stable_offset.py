@@ -427,7 +427,9 @@ def _hanging(
             continue
         begun = _sent(plain, first, story.marks(generation))
         over = (
-            begun + LONGEST
+            NEVER
+            if plain.keeps and follows and {follows, owner[0]} & plain.view.deaths.keys()
+            else begun + LONGEST
             if plain.keeps and follows
             else _over(plain, generation.cluster, each, views, begun)
         )

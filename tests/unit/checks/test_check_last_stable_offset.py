@@ -707,10 +707,23 @@ def test_what_was_aborted_while_it_was_captured_is_unknown() -> None:
 def test_a_lingering_transaction_says_until_when() -> None:
     (one,) = findings(NAME, open_for(80), last(ONGOING))
     assert one.evidence["open_seconds"] == 80
-    assert one.evidence["timeout_seconds"] == 900
-    assert one.evidence["why"] == (
-        "its coordinator ends it: t is Ongoing; at most 900 s after it began"
-    )
+    assert one.evidence["until"] == "for 900 s at most"
+    assert one.evidence["why"] == "its coordinator ends it: t is Ongoing"
+
+
+@pytest.mark.parametrize("dead", ["A", "B"])
+def test_what_only_a_dead_cluster_could_have_ended_is_no_violation(dead: str) -> None:
+    """C mirrors B, which mirrors A, and was not promoted."""
+    logs = [Log("A").txn(1, pid=7), Log("B").txn(1, pid=7), Log("C").txn(1, pid=7, end=None)]
+    given: History = {
+        "topology": "A->B->C", "mirror_kind": "shadow", "watermarks": {"C": samples((0, 1))},
+        "ended": ENDED + 2000 * SECOND,
+    }  # fmt: skip
+    seen = view(logs, **given)
+    assert anomalies(NAME, seen) == [("hanging-transaction", "C", 0)]
+    (one,) = findings(NAME, but(seen, deaths={dead: ENDED}))
+    assert (one.kind, one.cluster) == ("lingering-transaction", "C")
+    assert one.evidence["until"] == f"until C is promoted, for {dead} is dead"
 
 
 @pytest.mark.parametrize(
