@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from linkflap.harness.machine import process_identity
+from linkflap.harness.machine import ledger, process_identity
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.events import Event, Kind, stamped
 from linkflap.harness.model.protocols import Cluster
@@ -187,6 +189,18 @@ def skip_without_slow_disks(folder: Path) -> None:
         disk.take_back()
     except SetupError as error:
         pytest.skip(str(error))
+
+
+@contextmanager
+def mounted(folder: Path, *, size: int) -> Iterator[Path]:
+    """A folder on a disk of its own, in memory."""
+    folder.mkdir()
+    try:
+        ledger.mount(folder, size=size)
+    except OSError as error:
+        pytest.skip(f"no small disk can be mounted ({error.strerror}); that takes root, on Linux")
+    yield folder
+    ledger.unmount(folder)
 
 
 def skip_without_small_disks(folder: Path) -> None:

@@ -148,6 +148,16 @@ def shadowed(deployment: Deployment, **options: Option) -> tuple[ShadowMirror, R
     return mirror, cast(Rows, mirror._recorder)
 
 
+def deleted(admin: AdminClient, topic: str) -> None:
+    """Deletes a topic, and waits until it is gone."""
+    admin.delete_topics([topic])[topic].result(20)
+    until(
+        lambda: topic not in admin.list_topics(timeout=60).topics,
+        within=120,
+        what="the topic to be gone",
+    )
+
+
 def headers(
     broker: Broker, tp: tuple[str, int], *, below: int | None = None, above: int = 0
 ) -> Mapping[str, list[int]]:

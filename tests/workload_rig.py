@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -9,13 +10,15 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.model.payload import uid_in
+from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
+from linkflap.harness.workloads import topics
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.crew import ClientNames, Crew
+from linkflap.harness.workloads.crew import Addresses, ClientNames, Crew
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
 from tests.scenarios import scenario_of
@@ -23,6 +26,41 @@ from tests.scenarios import scenario_of
 TOPIC = "A.orders"
 PARTITIONS = 3
 Log = dict[tuple[str, int], dict[int, int]]
+
+
+def clients_of(
+    specs: Iterable[WorkloadSpec],
+    addresses: Addresses,
+    writer: RunWriter,
+    topics: Mapping[str, int],
+) -> WorkloadClients:
+    """The clients of some workloads, which are not started."""
+    names, forks = ClientNames(), Prefork()
+    return WorkloadClients(
+        [
+            make(
+                spec,
+                addresses=addresses,
+                topics=topics,
+                writer=writer,
+                seed=7,
+                names=names,
+                forks=forks,
+            )
+            for spec in specs
+        ],
+        writer,
+    )
+
+
+def topics_made(cluster: Cluster, specs: Sequence[WorkloadSpec]) -> dict[str, int]:
+    """Makes the topics of some workloads; by name, how many partitions each has."""
+    there = dict.fromkeys(topics(specs), 2)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    new = [NewTopic(topic, partitions, 1) for topic, partitions in there.items()]
+    for made in admin.create_topics(new).values():
+        made.result(60)
+    return there
 
 
 class Rig:

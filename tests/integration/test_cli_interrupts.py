@@ -21,6 +21,7 @@ from linkflap.harness.machine import cleanup, ledger
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 from tests.command_line import Running, environment, ledger_of_its_own, linkflap, start
+from tests.on_runtimes import mounted
 
 INTERRUPTED = "linkflap: interrupted; everything that was started is stopped"
 
@@ -252,14 +253,8 @@ def test_clients_that_die_are_named_and_the_run_ends_with_its_verdict(
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A folder on a disk of one megabyte."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    try:
-        ledger.mount(folder, size=1 << 20)
-    except OSError as error:
-        pytest.skip(f"no small disk can be mounted ({error.strerror}); that takes root, on Linux")
-    yield folder
-    ledger.unmount(folder)
+    with mounted(tmp_path / "small", size=1 << 20) as folder:
+        yield folder
 
 
 @pytest.mark.nightly

@@ -16,7 +16,6 @@ from pathlib import Path
 import psutil
 import pytest
 from _pytest.mark import ParameterSet
-from confluent_kafka.admin import AdminClient, NewTopic
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
 
@@ -33,15 +32,13 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
-from linkflap.harness.workloads import jvms, topics
+from linkflap.harness.workloads import jvms
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.crew import ClientNames
-from linkflap.harness.workloads.make_crew import make
-from linkflap.harness.workloads.prefork import Prefork
 from linkflap.spark_verify.checks import REGISTRY, finding_rows
 from tests.cells import topology
 from tests.run_copy import views
 from tests.scenarios import scenario_of
+from tests.workload_rig import clients_of, topics_made
 
 WRITES = {"rate": 20.0, "records": 10}
 EVERY = (
@@ -74,7 +71,6 @@ EVERY = (
         options={"assign": True, "isolation": "read_uncommitted"},
     ),
 )
-PARTITIONS = 2
 ENOUGH = 1500
 
 
@@ -99,27 +95,9 @@ def recording(
     run = Run.begun(scenario, "process")
     writer = RunWriter(folder, run)
     with deploy(alone, folder=folder.parent / "clusters", recorder=writer) as deployment:
-        admin = AdminClient({"bootstrap.servers": deployment.clusters["A"].bootstrap})
-        there = dict.fromkeys(topics(workloads), PARTITIONS)
-        for made in admin.create_topics(
-            [NewTopic(topic, PARTITIONS, 1) for topic in there]
-        ).values():
-            made.result(60)
+        there = topics_made(deployment.clusters["A"], workloads)
         before(deployment)
-        names, forks = ClientNames(), Prefork()
-        crews = [
-            make(
-                spec,
-                addresses=deployment,
-                topics=there,
-                writer=writer,
-                seed=7,
-                names=names,
-                forks=forks,
-            )
-            for spec in workloads
-        ]
-        clients = WorkloadClients(crews, writer)
+        clients = clients_of(workloads, deployment, writer, there)
         clients.start()
         try:
             yield Recording(writer, deployment, clients)

@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 import linkflap
 from linkflap.api.fixtures import FixtureRun
@@ -29,11 +28,6 @@ from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import deploy
-from linkflap.harness.workloads import topics
-from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.crew import ClientNames
-from linkflap.harness.workloads.make_crew import make
-from linkflap.harness.workloads.prefork import Prefork
 from linkflap.recording.run import record
 from linkflap.report.progress import shown_on
 from linkflap.spark_verify.checks import REGISTRY, finding_rows
@@ -44,6 +38,7 @@ from tests.command_line import linkflap as cli
 from tests.kafka_log import batches_in, field_of, rewrite
 from tests.run_copy import seal, views
 from tests.scenarios import scenario_of
+from tests.workload_rig import clients_of, topics_made
 
 # Relays on a real broker that dies in mid-transaction: each input has its one output; a changed
 # history is found.
@@ -60,7 +55,6 @@ WORKLOADS = (
         options={"rate": 20.0, "group": "g", "abort_share": 0.3, "batch": 20, "timeout": 20.0},
     ),
 )
-PARTITIONS = 2
 ENOUGH = 150
 
 
@@ -99,28 +93,10 @@ def recorded(folder: Path) -> None:
         deploy(alone, folder=folder.parent / "clusters", recorder=writer) as deployment,
     ):
         cluster = deployment.clusters["A"]
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        there = dict.fromkeys(topics(WORKLOADS), PARTITIONS)
+        there = topics_made(cluster, WORKLOADS)
         assert set(there) == {"A.orders", "A.relayed"}
-        for made in admin.create_topics(
-            [NewTopic(topic, PARTITIONS, 1) for topic in there]
-        ).values():
-            made.result(60)
-        names, forks = ClientNames(), Prefork()
-        crews = [
-            make(
-                spec,
-                addresses=deployment,
-                topics=there,
-                writer=writer,
-                seed=7,
-                names=names,
-                forks=forks,
-            )
-            for spec in WORKLOADS
-        ]
-        clients = WorkloadClients(crews, writer)
-        relays = crews[1]
+        clients = clients_of(WORKLOADS, deployment, writer, there)
+        relays = clients.workloads[1]
 
         def relayed(least: int) -> None:
             until(

@@ -14,8 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.shadow.journal import PAUSE_AT
+from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import InputError, SetupError
-from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.protocols import Deployment, Mirror
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.wait import until
@@ -37,6 +38,7 @@ from tests.shadows import (
     TOPIC,
     TOPIC_PARTITIONS,
     Writer,
+    deleted,
     drained,
     ends,
     headers,
@@ -47,11 +49,23 @@ from tests.shadows import (
 pytestmark = pytest.mark.linkflap(topology="A->B")
 
 
+def mirrored(up: Deployment, transactions: int) -> tuple[ShadowMirror, Events]:
+    """A shadow that runs, and A with so many transactions; (mirror, events)."""
+    mirror, events = shadowed(up)
+    mirror.start()
+    Writer(up.clusters["A"].bootstrap).write(transactions)
+    return mirror, events
+
+
+def stopped_when_equal(up: Deployment, mirror: Mirror) -> None:
+    drained(mirror)
+    same_everywhere(up)
+    mirror.stop()
+
+
 def test_a_round_trip(linkflap_deployment: Deployment) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
-    mirror, events = shadowed(linkflap_deployment)
-    mirror.start()
-    Writer(a.bootstrap).write(6)
+    mirror, events = mirrored(linkflap_deployment, 6)
     with pytest.raises(
         InputError,
         match="the mirror of A->B cannot be reversed before it has failed over; stop it first",
@@ -69,9 +83,7 @@ def test_a_round_trip(linkflap_deployment: Deployment) -> None:
     assert all(truncated[tp][1] >= tail[tp] for tp in TOPIC_PARTITIONS)
     assert own_write(a.bootstrap) == "POLICY_VIOLATION"
     Writer(b.bootstrap).write(2)
-    drained(back)
-    same_everywhere(linkflap_deployment)
-    back.stop()
+    stopped_when_equal(linkflap_deployment, back)
     led_by_its_own(a)
     same_everywhere(linkflap_deployment)
     assert back.promotion() == ends(b.bootstrap) == ends(a.bootstrap) == ends(a.bootstrap, "stable")
@@ -117,9 +129,7 @@ def test_a_broker_that_was_down_during_the_failback_loses_its_tail_when_it_comes
     linkflap_deployment: Deployment,
 ) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
-    mirror, _ = shadowed(linkflap_deployment)
-    mirror.start()
-    Writer(a.bootstrap).write(4)
+    mirror, _ = mirrored(linkflap_deployment, 4)
     # It dies first, or brokers that were killed beside it would wait for it to lead (KIP-966).
     away(linkflap_deployment, mirror, first=3)
     revived(a, without=(3,))
@@ -137,9 +147,7 @@ def test_a_broker_that_was_down_during_the_failback_loses_its_tail_when_it_comes
         )
 
     until(caught_up, within=60, every=0.2, what="broker 3 to have what the others have")
-    drained(back)
-    same_everywhere(linkflap_deployment)
-    back.stop()
+    stopped_when_equal(linkflap_deployment, back)
     led_by_its_own(a, replicas=3)
     same_everywhere(linkflap_deployment)
 
@@ -148,9 +156,7 @@ def test_a_broker_that_was_down_during_the_failback_loses_its_tail_when_it_comes
 @pytest.mark.linkflap(topology="A@3.9.2->B@4.1.2")
 def test_releases_of_different_years(linkflap_deployment: Deployment) -> None:
     a = linkflap_deployment.clusters["A"]
-    mirror, _ = shadowed(linkflap_deployment)
-    mirror.start()
-    Writer(a.bootstrap).write(4)
+    mirror, _ = mirrored(linkflap_deployment, 4)
     away(linkflap_deployment, mirror)
     revived(a)
     back = mirror.reversed()
@@ -159,9 +165,7 @@ def test_releases_of_different_years(linkflap_deployment: Deployment) -> None:
     led_by_its_own(a)
     forth = back.reversed()  # now B's log is cut: it was written to after the link was
     forth.start()
-    drained(forth)
-    same_everywhere(linkflap_deployment)
-    forth.stop()
+    stopped_when_equal(linkflap_deployment, forth)
 
 
 @pytest.mark.nightly
@@ -225,18 +229,11 @@ def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it
     linkflap_deployment: Deployment,
 ) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
-    mirror, events = shadowed(linkflap_deployment)
-    mirror.start()
-    Writer(a.bootstrap).write(2)
+    mirror, events = mirrored(linkflap_deployment, 2)
     away(linkflap_deployment, mirror)
     revived(a)
     admin = AdminClient(quiet(a.bootstrap))
-    admin.delete_topics([TOPIC])[TOPIC].result(20)
-    until(
-        lambda: TOPIC not in admin.list_topics(timeout=60).topics,
-        within=120,
-        what="the topic to be gone",
-    )
+    deleted(admin, TOPIC)
     admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(20)
     until(lambda: own_write(a.bootstrap) == 0, within=120, what="the topic that was made again")
     back = mirror.reversed()
@@ -250,16 +247,9 @@ def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it
     assert not truncations(events, "B->A")
     led_by_its_own(a)
     assert own_write(a.bootstrap) == 1
-    admin.delete_topics([TOPIC])[TOPIC].result(20)
-    until(
-        lambda: TOPIC not in admin.list_topics(timeout=60).topics,
-        within=120,
-        what="the topic to be gone",
-    )
+    deleted(admin, TOPIC)
     back.restart()  # as the sentence says: it is copied whole
-    drained(back)
-    same_everywhere(linkflap_deployment)
-    back.stop()
+    stopped_when_equal(linkflap_deployment, back)
     assert back.promotion() == ends(b.bootstrap)
 
 
@@ -268,9 +258,7 @@ def test_a_name_that_was_given_on_both_sides_since_is_refused_before_anything_is
     linkflap_deployment: Deployment,
 ) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
-    mirror, events = shadowed(linkflap_deployment)
-    mirror.start()
-    Writer(a.bootstrap).write(4)
+    mirror, events = mirrored(linkflap_deployment, 4)
     tail = away(linkflap_deployment, mirror, dead=False)
     admins, new = (
         {cluster.name: AdminClient(quiet(cluster.bootstrap)) for cluster in (a, b)},
@@ -288,16 +276,9 @@ def test_a_name_that_was_given_on_both_sides_since_is_refused_before_anything_is
     led_by_its_own(a)
     assert ends(a.bootstrap) == tail
     assert shadows.own_write(a.bootstrap, new) == 1
-    admins["A"].delete_topics([new])[new].result(20)
-    until(
-        lambda: new not in admins["A"].list_topics(timeout=60).topics,
-        within=120,
-        what="the topic to be gone",
-    )
+    deleted(admins["A"], new)
     back.restart()
-    drained(back)
-    same_everywhere(linkflap_deployment)
-    back.stop()
+    stopped_when_equal(linkflap_deployment, back)
     assert back.promotion() == ends(b.bootstrap) | {(new, 0): 1}
 
 
@@ -306,9 +287,7 @@ def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_copied_a
     linkflap_deployment: Deployment,
 ) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
-    mirror, events = shadowed(linkflap_deployment)
-    mirror.start()
-    Writer(a.bootstrap).write(4)
+    mirror, events = mirrored(linkflap_deployment, 4)
     away(linkflap_deployment, mirror)
     promoted = mirror.promotion()
     shutil.rmtree(a.brokers[1].log_dir / f"{TOPIC}-0")
@@ -325,9 +304,7 @@ def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_copied_a
     back.start()
     assert truncations(events, "B->A")[TOPIC, 0] == (0, 1)
     assert truncations(events, "B->A")[TOPIC, 1][0] == promoted[TOPIC, 1]
-    drained(back)
-    same_everywhere(linkflap_deployment)
-    back.stop()
+    stopped_when_equal(linkflap_deployment, back)
     assert ends(a.bootstrap) == ends(b.bootstrap)
 
 
@@ -407,9 +384,7 @@ def test_a_takeover_that_is_killed_at_every_step_goes_on(
     linkflap_deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
-    mirror, events = shadowed(linkflap_deployment)
-    mirror.start()
-    Writer(a.bootstrap).write(4)
+    mirror, events = mirrored(linkflap_deployment, 4)
     away(linkflap_deployment, mirror)
     revived(a)
     tail = ends(a.bootstrap)
@@ -439,9 +414,7 @@ def test_a_takeover_that_is_killed_at_every_step_goes_on(
     back.restart()
     assert {tp: where for tp, (where, _) in truncations(events, "B->A").items()} == promoted
     Writer(b.bootstrap).write(2)
-    drained(back)
-    same_everywhere(linkflap_deployment)
-    back.stop()
+    stopped_when_equal(linkflap_deployment, back)
     led_by_its_own(a)
     same_everywhere(linkflap_deployment)
 
@@ -459,9 +432,7 @@ def test_a_takeover_that_is_stopped_at_a_step_goes_on(
     """Past the end of its session: when it comes back, A has taken back the partitions that the
     shadow did not lead alone."""
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
-    mirror, events = shadowed(linkflap_deployment)
-    mirror.start()
-    Writer(a.bootstrap).write(4)
+    mirror, events = mirrored(linkflap_deployment, 4)
     away(linkflap_deployment, mirror)
     revived(a)
     tail, promoted = ends(a.bootstrap), mirror.promotion()
@@ -499,8 +470,6 @@ def test_a_takeover_that_is_stopped_at_a_step_goes_on(
         started.result(120)
     assert {tp: where for tp, (where, _) in truncations(events, "B->A").items()} == promoted
     Writer(b.bootstrap).write(2)
-    drained(back)
-    same_everywhere(linkflap_deployment)
-    back.stop()
+    stopped_when_equal(linkflap_deployment, back)
     led_by_its_own(a)
     same_everywhere(linkflap_deployment)

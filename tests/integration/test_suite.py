@@ -21,6 +21,7 @@ from linkflap.recording.soak import CLUSTERS
 from linkflap.suite import rounds
 from linkflap.suite.folder import RunResult, SuiteFolder
 from tests.command_line import Running, environment, linkflap, start
+from tests.on_runtimes import mounted
 from tests.planted import environment as planted
 
 pytestmark = pytest.mark.spark
@@ -204,14 +205,8 @@ def test_ctrl_c_in_each_phase_loses_and_invents_nothing(
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A folder on a disk of its own that has room for the suite, in memory."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    try:
-        ledger.mount(folder, size=2 << 30)
-    except OSError as error:
-        pytest.skip(f"no small disk can be mounted ({error.strerror}); that takes root, on Linux")
-    yield folder
-    ledger.unmount(folder)
+    with mounted(tmp_path / "disk", size=2 << 30) as folder:
+        yield folder
 
 
 def fill(folder: Path) -> Path:
@@ -356,14 +351,8 @@ def test_kill_9_at_random_moments_loses_and_invents_nothing(
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A folder on a disk without enough space for a suite."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    try:
-        ledger.mount(folder, size=64 << 20)
-    except OSError as error:
-        pytest.skip(f"no small disk can be mounted ({error.strerror}); that takes root, on Linux")
-    yield folder
-    ledger.unmount(folder)
+    with mounted(tmp_path / "small", size=64 << 20) as folder:
+        yield folder
 
 
 @pytest.mark.nightly

@@ -436,7 +436,7 @@ def test_clients_leave_a_dead_cluster_and_say_what_nobody_knows(rig: Rig) -> Non
             and clients.progress().read_committed
             and clients.progress().acknowledged > 2000
         ),
-        within=60,
+        within=180,
         what="an open transaction and some writes",
         state=clients.progress,
     )
@@ -452,7 +452,7 @@ def test_clients_leave_a_dead_cluster_and_say_what_nobody_knows(rig: Rig) -> Non
     assert clients.open_transactions("A") >= 1
     started = now()
     clients.move("A", "B", drained=False)
-    assert (now() - started) / 1e9 < 15
+    assert (now() - started) / 1e9 < 40
     until(
         lambda: (
             clients.acknowledged_since(started, "B") > 500

@@ -27,9 +27,7 @@ from linkflap.harness.rundir import Appender, Run, RunReader, RunWriter, last_ro
 from linkflap.harness.workloads import worker as workers
 from linkflap.harness.workloads.client import Numbers
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.crew import ClientNames
 from linkflap.harness.workloads.forks import SERVES
-from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.process import ORPHANED
 from linkflap.harness.workloads.protocol import (
@@ -43,6 +41,7 @@ from linkflap.harness.workloads.protocol import (
 )
 from linkflap.harness.workloads.worker import DEATHS_IN_A_ROW, Worker
 from tests.scenarios import scenario_of
+from tests.workload_rig import clients_of
 
 # Producers of a worker, how its process is killed, and events of its run.
 
@@ -92,7 +91,6 @@ def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunWrite
 @pytest.fixture
 def clients(writer: RunWriter) -> Iterator[WorkloadClients]:
     """Two producers in one process and a reader in another, of clusters that do not answer."""
-    names, forks = ClientNames(), Prefork()
     addresses = SimpleNamespace(
         clusters={n: SimpleNamespace(bootstrap="127.0.0.1:1") for n in "AB"}, links={}
     )
@@ -100,19 +98,7 @@ def clients(writer: RunWriter) -> Iterator[WorkloadClients]:
         WorkloadSpec(kind="transactional", home="A", clients=2),
         WorkloadSpec(kind="readers", home="A", options={"group": "g"}),
     )
-    crews = [
-        make(
-            spec,
-            addresses=addresses,
-            topics={"A.t": 2},
-            writer=writer,
-            seed=1,
-            names=names,
-            forks=forks,
-        )
-        for spec in specs
-    ]
-    clients = WorkloadClients(crews, writer)
+    clients = clients_of(specs, addresses, writer, {"A.t": 2})
     yield clients
     clients.stop()
     assert not [

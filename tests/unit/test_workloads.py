@@ -247,7 +247,7 @@ def test_clients_of_a_cluster_that_never_answers_stop_at_once(writer: RunWriter,
     started = now()
     clients.stop()
     clients.stop()
-    assert (now() - started) / 1e9 < 10
+    assert (now() - started) / 1e9 < 25
     assert clients.crashes == []
     assert clients.deaths() == []
     assert not [
