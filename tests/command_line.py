@@ -47,14 +47,28 @@ def linkflap(
     *arguments: str, env: Mapping[str, str], cwd: Path, within: float = 600
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command and waits for its end."""
+    return ran([*_COMMAND, *arguments], env=env, cwd=cwd, within=within)
+
+
+def ran(
+    command: Sequence[str | bytes | Path],
+    *,
+    within: float = 600,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    input: str | None = None,
+    check: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """Runs any program to its end; its output as text."""
     return subprocess.run(
-        [*_COMMAND, *arguments],
+        command,
         env=env,
         cwd=cwd,
+        input=input,
         capture_output=True,
         text=True,
         timeout=within,
-        check=False,
+        check=check,
     )
 
 

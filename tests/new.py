@@ -97,7 +97,7 @@ python -m tests.faithful.matrix > docs/matrix.md""",
             _of_modules(
                 "harness/mirrors/__init__.py", "MIRRORS",
                 '"new-name": MirrorKind(\n'
-                '        module="new_name",\n'
+                '        factory="new_name:NewNameMirror",\n'
                 "        options=new_name_options.options,\n"
                 "        about=new_name_options.ABOUT,\n"
                 "    ),",

@@ -25,6 +25,7 @@ from linkflap.cli.commands import linkflap
 from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import answered_bounds, quiet
+from tests.command_line import ran
 from tests.shadows import TOPIC, make_topic
 
 
@@ -92,7 +93,7 @@ def test_a_matrix_that_is_killed_goes_on_with_what_is_not_stored(tmp_path: Path)
     assert [row.version for row in load(tmp_path)] == ["3.9.2"], (
         tmp_path / "first.log"
     ).read_text()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = ran(command)
     assert done.returncode == 0, done.stderr
     assert "KAFKA-15591 on Kafka 3.9.2 wire: stored already" in done.stderr
     assert [row.version for row in load(tmp_path)] == ["3.9.2", "4.3.1"]

@@ -18,7 +18,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
-from tests.command_line import environment, linkflap, unprivileged
+from tests.command_line import environment, linkflap, ran, unprivileged
 from tests.synthetic import write_run
 
 RUN = ["run", "baseline", "--no-verify", "--out", "run"]
@@ -174,9 +174,7 @@ def test_first_use_says_what_it_fetches_and_that_no_registry_was_reached(
 
 def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("linkflap")
-    return subprocess.run(
-        [program, *words], capture_output=True, text=True, timeout=600, check=False
-    )
+    return ran([program, *words])
 
 
 @pytest.mark.parametrize(
@@ -227,9 +225,7 @@ def test_one_bad_directory_spoils_no_other(tmp_path: Path) -> None:
         "--out",
         str(tmp_path / "out"),
     ]
-    done = subprocess.run(
-        [*unprivileged(), *command], capture_output=True, text=True, timeout=600, check=False
-    )
+    done = ran([*unprivileged(), *command])
     assert done.returncode == 1, done.stderr  # `good` is invalid, which outweighs wrong input
     assert json.loads(done.stdout)["run"] == str(good)
     assert f"{bad}/run.json cannot be read" in done.stderr

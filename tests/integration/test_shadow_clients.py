@@ -16,6 +16,7 @@ from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.harness.wire.offsets import quiet
+from tests.command_line import ran
 from tests.shadows import TOPIC, Writer, drained, ends, make_topic, shadow, stray
 
 pytestmark = pytest.mark.linkflap(topology="A->B")
@@ -36,9 +37,7 @@ def java(main: str, *arguments: str, stdin: str = "") -> subprocess.CompletedPro
         main,
         *arguments,
     ]
-    return subprocess.run(
-        command, input=stdin, capture_output=True, text=True, timeout=600, check=False
-    )
+    return ran(command, input=stdin)
 
 
 def consumed(bootstrap: str, isolation: str, *, most: int, idle: int = 60) -> list[str]:

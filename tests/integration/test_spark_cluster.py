@@ -21,7 +21,7 @@ from linkflap.harness.machine.wheels import JAVA
 from linkflap.harness.model import errors
 from linkflap.harness.model.wait import until
 from linkflap.spark_verify.verify import VERDICT_FILE
-from tests.command_line import environment
+from tests.command_line import environment, ran
 from tests.copied_logs import sound
 from tests.kafka_log import batches_in, changed, rewrite
 
@@ -160,11 +160,13 @@ def judged(
         ["verify", "/proc/self/cwd/equal", *where],
         ["verify", "equal", "--json", *where],
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER], input=json.dumps(commands),
+    done = ran(
+        [sys.executable, "-c", DRIVER],
+        within=900,
         env=environment(root / "ledger") | {"PYTHONPATH": str(HERE)},
-        cwd=root, capture_output=True, text=True, timeout=900, check=False,
-    )  # fmt: skip
+        cwd=root,
+        input=json.dumps(commands),
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return root, json.loads(done.stdout.splitlines()[-1])
 
@@ -241,13 +243,6 @@ session.close()
 def test_spark_answers_on_the_packaged_java(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     # An empty PATH has no java; the interpreter is named in full.
-    done = subprocess.run(
-        [sys.executable, "-c", ASK],
-        env=environment | {"PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = ran([sys.executable, "-c", ASK], env=environment | {"PATH": str(tmp_path)})
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split() == ["java", JAVA.partition("==")[2].rpartition(".")[0]]

@@ -25,7 +25,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check, Finding
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.verify import VERDICT_FILE
-from tests.command_line import environment, linkflap
+from tests.command_line import environment, linkflap, ran
 from tests.faithful.spec import spec
 from tests.faithful.stories import story
 from tests.synthetic import write_run
@@ -108,11 +108,20 @@ def test_when_spark_runs_out_of_memory_during_the_checks_the_verdict_is_unknown(
     tmp_path: Path,
 ) -> None:
     run = write_run(tmp_path / "run")
-    done = subprocess.run(
-        [sys.executable, "-c", HEAVY, "verify", run, "--json", "--spark",
-            "spark.driver.memory=600m"],
-        capture_output=True, text=True, timeout=900, check=False, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+    done = ran(
+        [
+            sys.executable,
+            "-c",
+            HEAVY,
+            "verify",
+            run,
+            "--json",
+            "--spark",
+            "spark.driver.memory=600m",
+        ],
+        within=900,
+        cwd=Path(__file__).parents[2],
+    )
     assert done.returncode == errors.UNKNOWN, done.stderr
     document = json.loads(done.stdout)
     assert document["verdict"] == "unknown"
@@ -149,10 +158,7 @@ print(json.dumps([pid, psutil.pid_exists(pid), judgement.verdict, str(judgement.
 
 def judged(run: Path, jvm: str) -> tuple[int, bool, str, str, str]:
     """The JVM's process id, whether it lives on, the verdict, the checks, and what was logged."""
-    done = subprocess.run(
-        [sys.executable, "-c", STOPPED, str(run), jvm],
-        capture_output=True, text=True, timeout=180, check=True,
-    )  # fmt: skip
+    done = ran([sys.executable, "-c", STOPPED, str(run), jvm], within=180, check=True)
     pid, lives, verdict, checks = json.loads(done.stdout.splitlines()[-1])
     return pid, lives, verdict, checks, done.stderr
 
@@ -212,13 +218,8 @@ def test_without_java_it_is_one_sentence_and_there_was_no_verdict(tmp_path: Path
         "PIP_INDEX_URL": "http://127.0.0.1:9/",
         "PIP_RETRIES": "0",
     }
-    done = subprocess.run(
-        [Path(sys.executable).with_name("linkflap"), "verify", run, "--json"],
-        env=kept | without,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
+    done = ran(
+        [Path(sys.executable).with_name("linkflap"), "verify", run, "--json"], env=kept | without
     )
     assert done.returncode == errors.FAILED, done.stderr
     document = json.loads(done.stdout)
@@ -246,12 +247,8 @@ def test_when_spark_is_killed_during_the_checks_the_verdict_is_unknown(
 ) -> None:
     run = write_run(tmp_path / "run")
     (run / VERDICT_FILE).write_text('{"verdict": "valid"}')
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-c", PROGRAM.format(victim=victim), "verify", run, "--json"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
         cwd=Path(__file__).parents[2],
     )
     assert done.returncode == errors.UNKNOWN, done.stderr
@@ -350,11 +347,12 @@ def test_what_one_says_is_what_a_spark_of_ones_own_says(
     out, _ = user.communicate("\n", timeout=600)
     said = (tmp_path / "run" / "verdict.json").read_bytes()
     (tmp_path / "run" / "verdict.json").unlink()
-    own = subprocess.run(
+    own = ran(
         [sys.executable, "-c", USER, str(tmp_path / "run")],
-        env={**env, "LINKFLAP_VERIFIER": "own"}, cwd=Path(__file__).parents[2], input="\n",
-        capture_output=True, text=True,
-        timeout=600, check=True,
-    )  # fmt: skip
+        env={**env, "LINKFLAP_VERIFIER": "own"},
+        cwd=Path(__file__).parents[2],
+        input="\n",
+        check=True,
+    )
     assert own.stdout == f"connected\n{out}"
     assert (tmp_path / "run" / "verdict.json").read_bytes() == said

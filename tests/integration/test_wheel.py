@@ -17,7 +17,7 @@ import yaml
 from linkflap.harness.machine import cache
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from tests import foreign_project
-from tests.command_line import ledger_of_its_own
+from tests.command_line import ledger_of_its_own, ran
 from tests.unit.test_api import SNIPPET
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
@@ -44,14 +44,7 @@ def test_what_a_user_writes_passes_mypy_strict_with_the_wheel(
         name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")
     }
     for name, status in (("mine", 0), ("wrong", 1)):
-        done = subprocess.run(
-            [*mypy, f"{name}.py"],
-            cwd=tmp_path,
-            env=kept,
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
+        done = ran([*mypy, f"{name}.py"], within=900, env=kept, cwd=tmp_path)
         assert done.returncode == status, done.stdout + done.stderr
         assert ("incompatible type" in done.stdout.lower()) == bool(status), done.stdout
 
@@ -70,13 +63,11 @@ def test_an_installed_linkflap_has_its_version_its_docs_and_its_scenarios(
         (["docs", "examples/connect/README"], "# "),
         (["run", "link-flap", "--dry-run"], "failover-forced on A->B"),
     ):
-        done = subprocess.run(
+        done = ran(
             [str(elsewhere / "python" / "bin" / "python"), "-m", "linkflap", *words],
-            cwd=tmp_path,
+            within=300,
             env=kept,
-            capture_output=True,
-            text=True,
-            timeout=300,
+            cwd=tmp_path,
         )
         assert done.returncode == 0, done.stderr
         assert says in done.stdout, done.stdout
@@ -107,15 +98,7 @@ def test_every_test_on_the_page_passes_in_a_project_with_folders_of_our_names(
         "-v",
         "tests",
     ]
-    done = subprocess.run(
-        words,
-        cwd=tmp_path / "foreign",
-        env=kept,
-        capture_output=True,
-        text=True,
-        timeout=3000,
-        check=False,
-    )
+    done = ran(words, within=3000, env=kept, cwd=tmp_path / "foreign")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("PASSED") >= len(foreign_project.BLOCKS) + 1, done.stdout
 
@@ -162,9 +145,7 @@ def passes(elsewhere: Path, folder: Path, chosen: str) -> str:
         "foreign",
         *PROJECTS,
     ]
-    done = subprocess.run(
-        words, cwd=folder, env=kept, capture_output=True, text=True, timeout=3000, check=False
-    )
+    done = ran(words, within=3000, env=kept, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -223,14 +204,7 @@ def _plays(
         **given,
     }
     script = "\n".join(step for step in steps if not step.startswith("pip "))
-    return subprocess.run(
-        ["bash", "-e", "-o", "pipefail", "-c", script],
-        cwd=folder,
-        env=kept,
-        capture_output=True,
-        text=True,
-        timeout=3000,
-    )
+    return ran(["bash", "-e", "-o", "pipefail", "-c", script], within=3000, env=kept, cwd=folder)
 
 
 @pytest.mark.parametrize("service", [_github, _gitlab])

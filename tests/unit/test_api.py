@@ -6,7 +6,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,6 +18,7 @@ import linkflap
 from linkflap.api.runs import Judged
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.workloads.incarnation import InvokedOperation
+from tests.command_line import ran
 
 ROOT = Path(linkflap.__file__).parent
 EXPECTED = (
@@ -28,9 +28,7 @@ EXPECTED = (
 
 
 def test_importing_it_imports_nothing_else() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", EXPECTED], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = ran([sys.executable, "-c", EXPECTED], within=60, check=True)
     assert done.stdout.strip() == "['linkflap']"
 
 
@@ -56,15 +54,7 @@ def test_nothing_else_is_imported_by_pytest_where_no_test_uses_it(tmp_path: Path
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
     }
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-        cwd=tmp_path,
-        env=environment,
-    )
+    done = ran(command, within=120, env=environment, cwd=tmp_path, check=True)
     assert done.stdout.splitlines()[-1] == "['linkflap', 'linkflap.pytest_plugin']"
 
 

@@ -19,6 +19,7 @@ from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.spark_verify.checks.base import Check, Examined
 from tests import new
 from tests.cells import CLIENTS, SECURITIES, pairwise, topology
+from tests.command_line import ran
 from tests.faithful.mutations.base import CATALOGUE
 from tests.unit.checks.histories import Log, view
 
@@ -56,9 +57,7 @@ def begun(machine: Path, **environment: str) -> subprocess.CompletedProcess[str]
         if name not in ("DOCKER_HOST", "LINKFLAP_NO_DOCKER")
     }
     env |= {"PATH": str(machine), "TMPDIR": str(machine), **environment}
-    return subprocess.run(
-        ["bash", "-c", SCRIPT], env=env, capture_output=True, text=True, timeout=120, check=False
-    )
+    return ran(["bash", "-c", SCRIPT], within=120, env=env)
 
 
 def refused(done: subprocess.CompletedProcess[str], reason: str) -> None:
@@ -108,14 +107,7 @@ def installed(bare_machine: Path) -> subprocess.CompletedProcess[str]:
         "PATH": str(bare_machine),
         "TMPDIR": str(bare_machine),
     }
-    return subprocess.run(
-        ["/bin/bash", "-c", BROWSER_COMMAND],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return ran(["/bin/bash", "-c", BROWSER_COMMAND], within=120, env=env)
 
 
 @pytest.fixture
@@ -243,15 +235,15 @@ def test_every_kind_is_complained_about_in_a_copy_of_the_tree_until_it_is_filled
         sorted({*NAMES.values(), *(new.named("new_name", name) for name in NAMES.values())})
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", words]
-    ran = subprocess.run(
+    done = ran(
         [*command, *sorted(f"tests/{path}" for path in COMPLAIN.values())],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
-    failed = re.findall(r"^FAILED tests/(\S+?)::(.*)$", ran.stdout, re.MULTILINE)
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+    )
+    failed = re.findall(r"^FAILED tests/(\S+?)::(.*)$", done.stdout, re.MULTILINE)
     silent = {kind for kind, path in COMPLAIN.items() if path not in {where for where, _ in failed}}
-    assert silent == set(), ran.stdout + ran.stderr
-    assert "error" not in ran.stdout.splitlines()[-1], ran.stdout
+    assert silent == set(), done.stdout + done.stderr
+    assert "error" not in done.stdout.splitlines()[-1], done.stdout
 
 
 @pytest.mark.parametrize("command", [["check"], ["format", "--check"]], ids=" ".join)
@@ -261,10 +253,9 @@ def test_the_skeletons_have_the_style_of_the_rest(
 ) -> None:
     for path in (*new.write(kind, NAMES[kind], root), *new.write(kind, SHORT[kind], root)):
         stdin = ["--stdin-filename", str(path.relative_to(root)), "-"]
-        done = subprocess.run(
-            [sys.executable, "-m", "ruff", *command, *stdin],
-            cwd=new.ROOT, input=path.read_text(), capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = ran(
+            [sys.executable, "-m", "ruff", *command, *stdin], cwd=new.ROOT, input=path.read_text()
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -40,6 +40,7 @@ from linkflap.spark_verify.inspect import log_lanes
 from linkflap.spark_verify.spark import masters
 from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.topologies import parse
+from tests.command_line import ran
 from tests.kafka_log import batch, record, segment
 from tests.unit.recorded_run import Recorded
 from tests.unit.recorded_verdict import document
@@ -406,9 +407,7 @@ def test_streams_that_were_closed_take_nothing_of_the_files_that_are_opened(bad:
 
 def ended(*words: str | bytes, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "linkflap", *words]
-    return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
-    )
+    return ran(command, within=300, cwd=cwd)
 
 
 def test_an_error_is_a_json_document_with_json(tmp_path: Path) -> None:
@@ -511,15 +510,7 @@ def in_bash(command: Path, *words: str, cwd: Path) -> list[str]:
         printf '%s\\n' "${{COMPREPLY[@]}}"
     """
     env = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["bash", "-c", script],
-        env=env,
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = ran(["bash", "-c", script], within=300, env=env, cwd=cwd)
     assert done.returncode == 0, done.stderr
     assert "linkflap:" not in done.stderr
     return done.stdout.split()
@@ -536,9 +527,7 @@ def test_bash_completes_names_and_values_and_ends_well(command: Path, tmp_path: 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_shell_gets_its_script_and_exit_code_0(shell: str, command: Path) -> None:
     env = {**os.environ, "_LINKFLAP_COMPLETE": f"{shell}_source"}
-    done = subprocess.run(
-        [command], env=env, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = ran([command], within=300, env=env)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{shell}_complete" in done.stdout
 
@@ -629,9 +618,7 @@ def test_fish_itself_shows_help_with_commas_and_values_behind_an_equals_sign(
         "'linkflap run x --mirror=m'"
     )
     env = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-    done = subprocess.run(
-        ["fish", "-c", script], env=env, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = ran(["fish", "-c", script], within=300, env=env)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0].startswith("list\tLists every name that you can give.")
     assert done.stdout.splitlines()[1] == "--mirror=mm2"
@@ -640,16 +627,9 @@ def test_fish_itself_shows_help_with_commas_and_values_behind_an_equals_sign(
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
 def test_the_script_of_zsh_is_one(command: Path) -> None:
     env = {**os.environ, "_LINKFLAP_COMPLETE": "zsh_source"}
-    script = subprocess.run(
-        [command], env=env, capture_output=True, text=True, timeout=300, check=True
-    ).stdout
+    script = ran([command], within=300, env=env, check=True).stdout
     assert script.count("nospace") == 4
-    assert (
-        subprocess.run(
-            ["zsh", "-n"], input=script, text=True, capture_output=True, timeout=60, check=False
-        ).stderr
-        == ""
-    )
+    assert ran(["zsh", "-n"], within=60, input=script).stderr == ""
 
 
 def test_a_scenario_may_be_a_file() -> None:

@@ -39,7 +39,7 @@ from linkflap.harness.runtimes.kraft.installation import Installation
 from linkflap.recording import surroundings as module
 from linkflap.recording.surroundings import java_inside, surroundings
 from linkflap.report import html
-from tests.command_line import unprivileged
+from tests.command_line import ran, unprivileged
 from tests.unit.recorded_run import Recorded, run
 from tests.unit.recorded_verdict import document
 
@@ -270,9 +270,7 @@ assert not any("site-packages" in path for path in sys.path[:1])
 
 def without(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", _WITHOUT, *words]
-    return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
-    )
+    return ran(command, within=300, cwd=cwd)
 
 
 @pytest.mark.parametrize(
@@ -320,14 +318,7 @@ def test_a_folder_of_the_projects_own_called_docker_is_left_to_it(tmp_path: Path
     pytest.importorskip("testcontainers")
     (tmp_path / "docker").mkdir()
     (tmp_path / "docker" / "__init__.py").write_text("theirs = True\n")
-    done = subprocess.run(
-        [sys.executable, "-c", _THEIRS],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = ran([sys.executable, "-c", _THEIRS], within=300, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -418,10 +409,12 @@ sys.argv = ["linkflap", "list"]
 main()
 """
     try:
-        done = subprocess.run(
+        done = ran(
             [*unprivileged(), sys.executable, "-c", script],
-            env=kept | own, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+            within=300,
+            env=kept | own,
+            cwd=tmp_path,
+        )
     finally:
         for path in (package, *package.rglob("*")):
             if path.is_dir():

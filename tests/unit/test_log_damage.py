@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gzip
 import struct
-import subprocess
 import sys
 import tempfile
 import zlib
@@ -22,6 +21,7 @@ from hypothesis import strategies as st
 
 from linkflap.harness.log import batches, coordinators, layout, records, reference, segments
 from linkflap.harness.log.codecs import GZIP, LZ4, SNAPPY, XERIAL, ZSTD, CannotInflate, inflate
+from tests.command_line import ran
 from tests.kafka_log import (
     ABORT,
     COMMIT,
@@ -341,13 +341,7 @@ def test_memory_is_used_up_to_the_limit_and_no_further(name: str, tmp_path: Path
         "try:\n    inflate(int(sys.argv[1]), open(sys.argv[2], 'rb').read())\n"
         "except CannotInflate as error:\n    print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(codec), str(tmp_path / "bomb")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = ran([sys.executable, "-c", program, str(codec), str(tmp_path / "bomb")], within=60)
     assert "decompress to more than 67108864" in done.stdout, done.stderr
 
 

@@ -40,6 +40,7 @@ from linkflap.harness.workloads.protocol import (
     State,
 )
 from linkflap.harness.workloads.worker import DEATHS_IN_A_ROW, Worker
+from tests.command_line import ran
 from tests.scenarios import scenario_of
 from tests.workload_rig import clients_of
 
@@ -207,9 +208,7 @@ def test_a_process_without_its_harness_ends(tmp_path: Path) -> None:
 
 def test_a_client_process_imports_little() -> None:
     program = "import linkflap.harness.workloads.process, sys; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    ).stdout.split()
+    loaded = ran([sys.executable, "-c", program], check=True).stdout.split()
     assert "confluent_kafka" in loaded
     assert not {
         "pyspark",

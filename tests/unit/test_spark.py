@@ -48,6 +48,7 @@ from linkflap.spark_verify.read.assemble import view
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.spark import job, masters, session
 from linkflap.spark_verify.spark.job import COMBINED, JUDGED, READ, JobWatch
+from tests.command_line import ran
 from tests.kafka_log import batches_in, field_of, segment
 from tests.run_copy import views
 from tests.synthetic import ENDED, TOPIC, Shape, same, write_run
@@ -337,14 +338,7 @@ def test_a_java_that_fails_is_one_sentence(tmp_path: Path) -> None:
     java.write_text("#!/bin/sh\necho 'Error: could not find a thing' >&2\nexit 1\n")
     java.chmod(0o755)
     env = os.environ | {"LINKFLAP_CACHE": str(tmp_path / "cache")}
-    done = subprocess.run(
-        [sys.executable, "-c", FAILS, str(java)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-        env=env,
-    )
+    done = ran([sys.executable, "-c", FAILS, str(java)], within=120, env=env, check=True)
     assert re.fullmatch(
         r"Spark did not start with .*could not find a thing; set JAVA_HOME.* None\n", done.stdout
     ), done.stdout
@@ -448,9 +442,7 @@ print(ours == [[asked(None, value) for value in values] for asked in theirs])
 
 
 def output_of(program: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = ran([sys.executable, "-c", program], within=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import random
 import struct
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -16,6 +15,7 @@ import pytest
 
 from linkflap.harness.log import layout, segments
 from linkflap.harness.log.segments import Bytes
+from tests.command_line import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -107,9 +107,7 @@ _SLOW = {"hypothesis", "numba", "pandas", "pyarrow", "pyspark"}
 )
 def test_a_process_of_a_run_imports_no_more_than_it_needs(module: str, unwanted: set[str]) -> None:
     program = f"import {module}, sys; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    ).stdout.split()
+    loaded = ran([sys.executable, "-c", program], check=True).stdout.split()
     assert module in loaded
     assert not unwanted & set(loaded)
 

@@ -30,7 +30,7 @@ from linkflap.report import table
 from linkflap.report.document import read
 from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import keep
-from tests.command_line import unprivileged
+from tests.command_line import ran, unprivileged
 from tests.unit.recorded_run import Recorded
 from tests.unit.recorded_verdict import document
 
@@ -322,9 +322,7 @@ def test_the_verdict_on_a_read_only_run_directory_is_shown(
     here = Path(__file__).parent
     command = [*unprivileged(), sys.executable, "-c", _KEEPS, str(run), str(here)]
     try:
-        done = subprocess.run(
-            command, cwd=here.parents[1], capture_output=True, text=True, timeout=300, check=False
-        )
+        done = ran(command, within=300, cwd=here.parents[1])
     finally:
         run.chmod(0o755)
     assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
