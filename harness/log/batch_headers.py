@@ -1,9 +1,10 @@
-"""The headers of batches, one numpy array per field."""
+"""The batches and the records of a log, one numpy array per field."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,20 +39,35 @@ def possible_offsets(headers: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 Ints = NDArray[np.int64]
-
-
 Bools = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Headers:
-    """One element per batch. `length` is the bytes of the entire batch; `last_offset` and
-    `last_sequence` are inclusive.
+class Columns:
+    """Arrays of one length: the columns of a table."""
 
-    Sequences wrap at 2^31, -1 where there is no producer. `control` is layout.DATA, ABORT, COMMIT,
-    EMPTIED, OTHER_CONTROL or SKIPPED_CONTROL; `coordinator_epoch` is the epoch of the coordinator
-    that wrote a marker, -1 for any other batch. Timestamps are milliseconds. `segment` is an index
-    into Log.segments, `position` the batch's first byte in it.
+    __slots__ = ()
+
+    def take(self, rows: Ints | Bools | slice) -> Self:
+        """These rows, in this order."""
+        columns = {each.name: getattr(self, each.name)[rows] for each in fields(self)}  # type: ignore[arg-type]
+        return type(self)(**columns)
+
+    @classmethod
+    def one_after_the_other(cls, tables: Sequence[Self]) -> Self:
+        names = [each.name for each in fields(cls)]  # type: ignore[arg-type]
+        return cls(**{name: np.concatenate([getattr(t, name) for t in tables]) for name in names})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches(Columns):
+    """Batch headers of one replica in file order, one element each. `length` is the bytes of the
+    entire batch on disk.
+
+    `last_offset` and `last_sequence` are inclusive; sequences wrap at 2^31. -1 for producer fields
+    of plain batches. `crc_ok` is the recomputed CRC-32C against the stored one; `count` the
+    header's record count. `coordinator_epoch` is the epoch of the coordinator that wrote a COMMIT
+    or ABORT marker, -1 for any other batch. `max_timestamp` is in milliseconds; with
+    `log_append_time` it is the time of every record of the batch.
     """
 
     base_offset: Ints
@@ -68,14 +84,42 @@ class Headers:
     transactional: Bools
     control: Ints
     coordinator_epoch: Ints
-    attributes: Ints
-    codec: Ints
-    magic: Ints
-    log_append_time: Bools
-    base_timestamp: Ints
     max_timestamp: Ints
-    segment: Ints
-    position: Ints
+    log_append_time: Bools
 
     def __len__(self) -> int:
         return len(self.base_offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records(Columns):
+    """Data records (no control records) of one replica in file order.
+
+    `digest` is 64 bits over timestamp, key, value and headers; not the offset. `batch` is an index
+    into Batches. `uid` and `operation` are -1 for records that are not ours.
+    """
+
+    offset: Ints
+    uid: Ints
+    operation: Ints
+    digest: Ints
+    timestamp: Ints
+    batch: Ints
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headers(Batches):
+    """The headers as they stand in a log's segments. `control` is layout.DATA, ABORT, COMMIT,
+    EMPTIED, OTHER_CONTROL or SKIPPED_CONTROL. `segment` is an index into Log.segments, `position`
+    the batch's first byte in it.
+    """
+
+    attributes: Ints
+    codec: Ints
+    magic: Ints
+    base_timestamp: Ints
+    segment: Ints
+    position: Ints

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.harness.log import layout, old_messages, reference
-from linkflap.harness.log.batch_headers import Headers, possible_offsets
+from linkflap.harness.log.batch_headers import Headers, Records, possible_offsets
 from linkflap.harness.log.batches import ReplicaLog
 from linkflap.harness.log.codecs import NAMES, NONE, CannotInflate, inflate
 from linkflap.harness.log.reference import MalformedBatch
@@ -38,26 +38,6 @@ _ASKED_EACH: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataRecords:
-    """One element per data record in file order. `batch` is an index into the log's headers;
-    timestamps are milliseconds.
-
-    `digest` is `harness.log.reference.digest`; `uid` and `operation` are payload.FOREIGN for
-    records that are not ours.
-    """
-
-    offset: Ints
-    uid: Ints
-    operation: Ints
-    digest: Ints
-    timestamp: Ints
-    batch: Ints
-
-    def __len__(self) -> int:
-        return len(self.offset)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Parcel:
     """Bytes that hold the inflated records of some batches, from `starts` to `ends`."""
 
@@ -69,7 +49,7 @@ class _Parcel:
 
 def decode(
     log: ReplicaLog, first: int = 0, after: int | None = None
-) -> tuple[DataRecords, list[SegmentDamage]]:
+) -> tuple[Records, list[SegmentDamage]]:
     """Every data record of a log, or of its batches [first, after). Damage is listed in the order
     of the bytes."""
     damage: list[SegmentDamage] = []
@@ -88,7 +68,7 @@ def decode(
     # Parcels hold plain batches first: back to the order of the file.
     table = table[:, np.argsort(table[5], kind="stable")]
     offset, uid, operation, digest, timestamp, batch = table
-    columns = DataRecords(
+    columns = Records(
         offset=offset, uid=uid, operation=operation, digest=digest, timestamp=timestamp, batch=batch
     )
     order = {segment.name: index for index, segment in enumerate(log.segments)}

@@ -11,11 +11,15 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from linkflap.harness.log.batch_headers import Batches as Batches
+from linkflap.harness.log.batch_headers import Bools as Bools
+from linkflap.harness.log.batch_headers import Columns as Columns
+from linkflap.harness.log.batch_headers import Ints as Ints
+from linkflap.harness.log.batch_headers import Records as Records
 from linkflap.harness.log.coordinators import CoordinatorEntry
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.history import GroupOffset
@@ -37,8 +41,6 @@ from linkflap.spark_verify.facts.partition_facts import (
 )
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 Origin = Literal["native", "mirrored"]
 
 WHOLE = 2**63 - 1
@@ -49,74 +51,6 @@ DATA, COMMIT, ABORT, OTHER_CONTROL = -1, 1, 0, 2
 """Values of Batches.control: data, or the type of the control record (KIP-98: 0 = ABORT, 1 =
 COMMIT; OTHER_CONTROL: KIP-1279's MIRROR_PID_RESET). What readers skip has other values
 (`harness.log.layout`)."""
-
-
-class Columns:
-    """Arrays of one length: the columns of a table."""
-
-    __slots__ = ()
-
-    def take(self, rows: Ints | Bools | slice) -> Self:
-        """These rows, in this order."""
-        columns = {each.name: getattr(self, each.name)[rows] for each in fields(self)}  # type: ignore[arg-type]
-        return type(self)(**columns)
-
-    @classmethod
-    def one_after_the_other(cls, tables: Sequence[Self]) -> Self:
-        names = [each.name for each in fields(cls)]  # type: ignore[arg-type]
-        return cls(**{name: np.concatenate([getattr(t, name) for t in tables]) for name in names})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batches(Columns):
-    """Batch headers of one replica in file order, one element each. `length` is the bytes of the
-    entire batch on disk.
-
-    `last_offset` and `last_sequence` are inclusive; sequences wrap at 2^31. -1 for producer fields
-    of plain batches. `crc_ok` is the recomputed CRC-32C against the stored one; `count` the
-    header's record count. `coordinator_epoch` is the epoch of the coordinator that wrote a COMMIT
-    or ABORT marker, -1 for any other batch. `max_timestamp` is in milliseconds; with
-    `log_append_time` it is the time of every record of the batch.
-    """
-
-    base_offset: Ints
-    last_offset: Ints
-    length: Ints
-    count: Ints
-    crc: Ints
-    crc_ok: Bools
-    leader_epoch: Ints
-    producer_id: Ints
-    producer_epoch: Ints
-    base_sequence: Ints
-    last_sequence: Ints
-    transactional: Bools
-    control: Ints
-    coordinator_epoch: Ints
-    max_timestamp: Ints
-    log_append_time: Bools
-
-    def __len__(self) -> int:
-        return len(self.base_offset)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Records(Columns):
-    """Data records (no control records) of one replica in file order.
-
-    `digest` is 64 bits over timestamp, key, value and headers; not the offset. `batch` is an index
-    into Batches. `uid` and `operation` are -1 for records that are not ours.
-    """
-
-    offset: Ints
-    uid: Ints
-    operation: Ints
-    digest: Ints
-    timestamp: Ints
-    batch: Ints
-
-    def __len__(self) -> int:
-        return len(self.offset)
 
 
 NULL = -713719188761512837

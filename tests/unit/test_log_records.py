@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linkflap.harness.log import batches, codecs, layout, records, reference, segments
-from linkflap.harness.log.batch_headers import Headers
+from linkflap.harness.log.batch_headers import Headers, Records
 from linkflap.harness.log.coordinators import (
     GroupCommit,
     GroupMembers,
@@ -327,7 +327,7 @@ def test_windows_change_nothing(
     assert [end for _, end in spans[:-1]] == [start for start, _ in spans[1:]]
     assert len(spans) > 1
     parts = [records.decode(found, *span)[0] for span in spans]
-    for field in fields(records.DataRecords):
+    for field in fields(Records):
         together = np.concatenate([getattr(part, field.name) for part in parts])
         assert np.array_equal(together, getattr(decoded, field.name)), field.name
     assert (len(damage), len(decoded)) == (0, 120)
