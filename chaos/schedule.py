@@ -27,8 +27,8 @@ from linkflap.harness.model.events import FaultBite, FaultEnd, FaultHeal, FaultS
 from linkflap.harness.model.faults import KILL, REVERSE, UNCLEAN
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.protocols import Bite, Fault, Recorder, World
-from linkflap.harness.model.scenario import FaultSpec, Scenario
-from linkflap.harness.model.texts import nearest
+from linkflap.harness.model.scenario import IN_SYNC, FaultSpec, Scenario
+from linkflap.harness.model.texts import counted, nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import now, patient, pause, until
 from linkflap.harness.runtimes import faketime
@@ -74,6 +74,22 @@ def check_scenario(scenario: Scenario) -> None:
         if lacking := FAULTS[spec.fault].lacks(spec, scenario):
             raise InputError(
                 f"fault {spec.id!r} ({spec.fault}) cannot be played on {spec.target!r}: {lacking}"
+            )
+
+
+def check_in_sync(scenario: Scenario) -> None:
+    """Raises InputError for topics that need more replicas in sync than they have: no record would
+    ever be acknowledged."""
+    homes = {workload.home for workload in scenario.workloads}
+    for cluster in scenario.topology.clusters:
+        replicas = min(scenario.topics.replicas, cluster.brokers)
+        own = scenario.topics.config.get(IN_SYNC) if cluster.name in homes else None
+        needed = cluster.config.get(IN_SYNC, "") if own is None else own
+        if needed.isdecimal() and int(needed) > replicas:
+            raise InputError(
+                f"{IN_SYNC} is {needed}, and topics on cluster {cluster.name} have "
+                f"{counted(replicas, 'replica')}, so that no write would be acknowledged; lower "
+                "it, or give the cluster more brokers (A:3) and topics more replicas"
             )
 
 

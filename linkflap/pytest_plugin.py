@@ -27,7 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "linkflap(scenario='link-flap', topology=None, mirror=None, seed=1, duration=None, "
-        "runtime=None, judge=True, **options): a linkflap run; options are the mirror's",
+        "runtime=None, record=None, judge=True, **options): a linkflap run; options are the "
+        "mirror's",
     )
 
 

@@ -33,7 +33,7 @@ from linkflap.harness.model.events import LostRange
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.harness.model.protocols import Bite, Broker, Cluster, World
-from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.scenario import IN_SYNC, FaultSpec
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
 from linkflap.harness.model.wait import now
 from linkflap.harness.wire import requests
@@ -220,7 +220,7 @@ async def reordered(
 
 
 ANSWERS_WITHIN: Final = 20.0
-IN_SYNC: Final = "min.insync.replicas"
+
 _OF_TOPIC: Final = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
 
 

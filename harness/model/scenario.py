@@ -160,6 +160,9 @@ def group_of(spec: WorkloadSpec) -> str:
     return ""
 
 
+IN_SYNC: Final = "min.insync.replicas"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
     """How the workloads' topics are made at their homes: each has these partitions, replicas (as

@@ -22,11 +22,14 @@ import shutil
 from dataclasses import replace
 
 from linkflap.harness.machine import cache
+from linkflap.harness.machine import java as javas
 from linkflap.harness.machine.java import java_for, writing_archive
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model.protocols import Recorder, WireRecording
 from linkflap.harness.model.security import beside
 from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.runtimes.distribution import kafka as distribution
+from linkflap.harness.runtimes.distribution import toxiproxy_server as toxiproxy
 from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
 from linkflap.harness.runtimes.distribution.kafka import kafka, look_for
 from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
@@ -276,6 +279,14 @@ class ProcessDeployment(KraftDeployment):
 
 
 def check(topology: Topology) -> None:
-    """Raises InputError for an unknown Kafka; fetches nothing."""
+    """Raises InputError for an unknown Kafka, SetupError where linkflap is offline and the cache
+    lacks something; fetches nothing."""
+    missing = []
     for asked in dict.fromkeys(cluster.kafka for cluster in topology.clusters):
-        look_for(asked)
+        found = look_for(asked)
+        if found is None and not distribution.cached(asked):
+            missing.append(distribution.described(asked))
+        missing.append(javas.lacking(found.version if found else asked))
+    if not toxiproxy.cached():
+        missing.append(toxiproxy.DESCRIBED)
+    cache.check_online(*dict.fromkeys(filter(None, missing)))

@@ -45,7 +45,16 @@ PASSED: Final = pytest.StashKey[bool]()
 """Of a test whose own part has passed."""
 verifier.share()  # all workers of `pytest -n`, and several pytest at once, judge through one Spark
 Policy = Literal["fail", "skip", "run-again"]
-_ARGUMENTS: Final = ("scenario", "topology", "mirror", "seed", "duration", "clients", "runtime")
+_ARGUMENTS: Final = (
+    "scenario",
+    "topology",
+    "mirror",
+    "seed",
+    "duration",
+    "clients",
+    "runtime",
+    "record",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -111,6 +120,11 @@ def _check_names(wanted: Mapping[str, Any], known: Sequence[str], *, with_option
         else []
     )
     for name in wanted:
+        if name == "judge" and name not in known:
+            raise InputError(
+                "judge of the marker linkflap is for tests with linkflap_world; the other fixtures "
+                "leave it out: linkflap_run always judges, and they never"
+            )
         if name not in (*known, *options):
             also = f", and the options of mirrors: {', '.join(options)}" if options else ""
             near = nearest(name, (*known, *options))
@@ -236,7 +250,8 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> FixtureRun:
     wanted = _wanted(request)
     runtime = wanted.pop("runtime", None)
     name, seed = wanted.pop("scenario", "link-flap"), wanted.pop("seed", 1)
-    asked = {key: wanted.pop(key, None) for key in ("topology", "mirror", "duration", "clients")}
+    names = ("topology", "mirror", "duration", "clients", "record")
+    asked = {key: wanted.pop(key, None) for key in names}
 
     made_by = f"pytest {quote(request.node.nodeid)}"
 

@@ -37,6 +37,7 @@ _KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "mirror": ((str,), "the name of a mirror"),
     "clients": ((str,), "librdkafka, java or java@3.9.2"),
     "runtime": ((str,), "process or docker"),
+    "record": ((str,), "wire or none"),
     "mirror_options": ((Mapping,), "a mapping of names to values"),
     "topics": ((Mapping, list, tuple), "names of topics, or a mapping of them to partitions"),
     "workloads": ((list, tuple), "a list of WorkloadSpec"),
@@ -164,6 +165,7 @@ def run(
     duration: float | None = None,
     clients: str | None = None,
     runtime: str | None = None,
+    record: str | None = None,
     command: str = "",
 ) -> Judged:
     """Runs a scenario in the new run directory `folder`, judges it, and returns the result.
@@ -172,30 +174,33 @@ def run(
     Scenario. The options from `topology` to `clients` are for built-in scenarios: files and
     Scenarios are complete, except for the seed of a file without one. `clients` are librdkafka,
     java or java@3.9.2. `runtime` is process or docker, by default $LINKFLAP_RUNTIME, the scenario's
-    own, or process. `command` is the command that run.json names. Spark, once started, serves all
-    later calls of this process. Raises InputError before anything starts; EnvironmentFailure or
-    FaultError if the machine or a process failed.
+    own, or process. `record` (wire, none) says whether programs of yours are recorded on the wire,
+    by default as the scenario does. `command` is the command that run.json names. Spark, once
+    started, serves all later calls of this process. Raises InputError before anything starts;
+    EnvironmentFailure or FaultError if the machine or a process failed.
     """
     from linkflap.chaos import scenario_file
     from linkflap.judging import verifier
-    from linkflap.recording.run import check, record
+    from linkflap.recording import run as recording
     from linkflap.report.progress import shown_on
 
     check_arguments(
         scenario=scenario, seed=seed, topology=topology, mirror=mirror,
         mirror_options=mirror_options, duration=duration,
-        clients=clients, runtime=runtime, folder=folder,
+        clients=clients, runtime=runtime, folder=folder, record=record,
     )  # fmt: skip
     chosen = _chosen(scenario, seed, topology, mirror, mirror_options or {}, duration, clients)
+    if record is not None:
+        chosen = recording.with_programs_recorded(chosen, record)
     runtime = usual(runtime, chosen.runtime)
     if isinstance(scenario, str | Path) and scenario_file.is_file(str(scenario)):
         scenario_file.check_kafka(Path(scenario), chosen, runtime)
     folder = new(folder, chosen.name)
-    check(chosen, runtime)
+    recording.check(chosen, runtime)
     made_by = command or f"linkflap.run({chosen.name!r}, seed={chosen.seed}, runtime={runtime!r})"
     with shown_on() as progress:
         verifier.warm()
-        record(chosen, runtime=runtime, folder=folder, command=made_by, progress=progress)
+        recording.record(chosen, runtime=runtime, folder=folder, command=made_by, progress=progress)
     return verify(folder)
 
 

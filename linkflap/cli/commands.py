@@ -15,7 +15,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import click
 
@@ -41,8 +41,24 @@ from linkflap.harness.model.errors import (
 )
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 
+_ANYWHERE: Final = ("--debug", "--offline")
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+
+class _Linkflap(click.Group):
+    """Takes its own options also behind a command, but not from the words of a user's own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = next((word for word in ("--", "exec") if word in args), None)
+        ends = args.index(own) if own else len(args)
+        first = [word for word in args[:ends] if word in _ANYWHERE]
+        others = [word for word in args[:ends] if word not in _ANYWHERE]
+        return super().parse_args(ctx, [*first, *others, *args[ends:]])
+
+
+@click.group(
+    cls=_Linkflap,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.option(
     "--offline",

@@ -197,6 +197,7 @@ def run(
     from linkflap.chaos import scenario_file
     from linkflap.chaos.scenarios import ScenarioRequest, scenario
     from linkflap.harness import runtimes
+    from linkflap.recording.run import with_programs_recorded
     from linkflap.suite.folder import seconds
     from linkflap.topologies import parse
 
@@ -225,7 +226,7 @@ def run(
     if click.get_current_context().get_parameter_source("runtime") is ParameterSource.COMMANDLINE:
         chosen = replace(chosen, runtime=runtime)
     if recorded is not None:
-        chosen = _recorded(chosen, recorded)
+        chosen = with_programs_recorded(chosen, recorded)
     runtime = runtime or chosen.runtime or runtimes.DEFAULT
     _check_kafka(scenario_name, chosen, runtime)
     _save(chosen, runtime, saved, dry_run=dry_run)
@@ -257,24 +258,6 @@ def run(
     if no_verify:
         return _leave_unjudged(chosen, folder, as_json=as_json)
     return judge([folder], NOTES.through, as_json=as_json, junit=junit, file=scenario_name)
-
-
-def _recorded(chosen: Scenario, how: str) -> Scenario:
-    """The scenario with its programs recorded on the wire, or not. Raises InputError where it has
-    none that names topics."""
-    programs = [w for w in chosen.workloads if w.command and (w.reads or w.writes)]
-    if not programs:
-        raise InputError(
-            f"--record applies to programs of your own, and {chosen.name} has none whose topics "
-            "are named; leave it out"
-        )
-    return replace(
-        chosen,
-        workloads=tuple(
-            replace(w, record="wire" if how == "wire" else "") if w in programs else w
-            for w in chosen.workloads
-        ),
-    )
 
 
 def _check_kafka(name: str, chosen: Scenario, runtime: str) -> None:

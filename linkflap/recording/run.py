@@ -16,9 +16,15 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
-from linkflap.chaos.schedule import Player, check_losses, check_runtime, check_scenario
+from linkflap.chaos.schedule import (
+    Player,
+    check_in_sync,
+    check_losses,
+    check_runtime,
+    check_scenario,
+)
 from linkflap.harness import mirrors, runtimes, workloads
 from linkflap.harness.capture import logs, samplers
 from linkflap.harness.capture.logs import Since
@@ -27,7 +33,8 @@ from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
 from linkflap.harness.model.events import Phase
 from linkflap.harness.model.protocols import Deployment, WireRecording
-from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.scenario import Record, Scenario
+from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.threads import side_by_side, stop_all
 from linkflap.harness.model.wait import now, patient, until
 from linkflap.harness.rundir import Run, RunWriter
@@ -66,6 +73,7 @@ def check(scenario: Scenario, runtime: str) -> None:
             "give 1 or more of each"
         )
     check_scenario(scenario)
+    check_in_sync(scenario)
     _check_times(scenario)
     check_all(scenario.workloads)
     mirrors.check(
@@ -117,6 +125,29 @@ def check_recorded(scenario: Scenario, runtime: str) -> None:
             f'record = "wire" is of the process runtime, and this is {runtime}; leave it out, or '
             "run with --runtime process"
         )
+
+
+_WIRE: Final = {"wire": "wire", "none": ""}
+
+
+def with_programs_recorded(scenario: Scenario, how: str) -> Scenario:
+    """The scenario with its programs recorded on the wire, or not (none). Raises InputError where
+    it has none that names topics."""
+    if how not in _WIRE:
+        raise InputError(f"record is {how!r}{nearest(how, _WIRE)}; it must be wire or none")
+    programs = [w for w in scenario.workloads if w.command and (w.reads or w.writes)]
+    if not programs:
+        raise InputError(
+            f"record (--record) applies to programs of your own, and {scenario.name} has none "
+            "whose topics are named; leave it out"
+        )
+    record = cast(Record, _WIRE[how])
+    return replace(
+        scenario,
+        workloads=tuple(
+            replace(w, record=record) if w in programs else w for w in scenario.workloads
+        ),
+    )
 
 
 def on_the_wire(scenario: Scenario, root: Path) -> WireRecording | None:

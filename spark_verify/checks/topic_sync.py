@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from linkflap.harness.model.faults import UNCLEAN
-from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.scenario import IN_SYNC, Scenario
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.checks.base import (
     AnomalyKind,
@@ -44,7 +44,6 @@ SAMPLED_WITHIN = int(10e9)
 """Settings are sampled once a second; a dead cluster beside may delay that."""
 FOLLOWED_WITHIN = int(15e9)
 """Nanoseconds that a mirror may take to follow a change at home."""
-_IN_SYNC = "min.insync.replicas"
 _OF_BROKERS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 """They name brokers of one cluster."""
 
@@ -162,15 +161,15 @@ def _differing(
     ours: TopicSettings,
     ever: Sequence[TopicSettings],
 ) -> Sequence[tuple[str, str | None, str | None]]:
-    left_out = {*_OF_BROKERS, *view.partition_facts.unknown_settings, _IN_SYNC}
+    left_out = {*_OF_BROKERS, *view.partition_facts.unknown_settings, IN_SYNC}
     names = sorted((theirs.settings.keys() | ours.settings.keys()) - left_out)
     found = [(name, theirs.settings.get(name), ours.settings.get(name)) for name in names]
-    here, most = ours.settings.get(_IN_SYNC), view.topology.cluster(ours.cluster).brokers
-    allowed = {sample.settings.get(_IN_SYNC) for sample in ever}
+    here, most = ours.settings.get(IN_SYNC), view.topology.cluster(ours.cluster).brokers
+    allowed = {sample.settings.get(IN_SYNC) for sample in ever}
     allowed |= {str(min(int(each), most)) for each in allowed if each is not None}
     if here not in allowed:
-        found.append((_IN_SYNC, theirs.settings.get(_IN_SYNC), here))
-    return [each for each in found if each[0] == _IN_SYNC or each[1] != each[2]]
+        found.append((IN_SYNC, theirs.settings.get(IN_SYNC), here))
+    return [each for each in found if each[0] == IN_SYNC or each[1] != each[2]]
 
 
 def _differences(each: Comparison) -> Iterator[Found]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -664,6 +665,24 @@ def test_the_sentence_of_an_error_is_written_once(tmp_path: Path, github: bool) 
     assert done.returncode == 254
     assert done.stderr.count("nowhere is not a run directory") == 1
     assert done.stderr.startswith("::error " if github else "linkflap: nowhere")
+
+
+@pytest.mark.parametrize("more", [["--dry-run"], [], ["--count", "2"]])
+def test_what_is_missing_offline_is_said_before_anything_is_made(
+    tmp_path: Path, more: list[str]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "linkflap", "run", "link-flap", *more, "--offline"],
+        env={**os.environ, "LINKFLAP_CACHE": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 255
+    said = r"linkflap: Kafka .* and toxiproxy-.* are not in the cache .*\n"
+    assert re.fullmatch(said, done.stderr)
+    assert not (tmp_path / "linkflap-runs").exists()
 
 
 @pytest.mark.parametrize(

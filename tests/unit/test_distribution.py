@@ -19,10 +19,12 @@ from linkflap.harness.machine.java import Java, java_for
 from linkflap.harness.model.errors import EnvironmentFailure, InputError, SetupError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes import process
 from linkflap.harness.runtimes.distribution import kafka as kafkas
 from linkflap.harness.runtimes.distribution import toxiproxy_server as module
 from linkflap.harness.runtimes.distribution.kafka import Pin, kafka
 from linkflap.spark_verify.spark import session
+from linkflap.topologies import parse
 
 # Caches per user: created whole or not at all, and by one process only.
 
@@ -536,7 +538,10 @@ def test_another_java_and_a_reinstalled_pyspark_have_other_archives(
     assert len(names) == 3
 
 
-def test_offline_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_offline_nothing_is_downloaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     monkeypatch.setenv(cache_folders.OFFLINE, "1")
     monkeypatch.setenv("LINKFLAP_CACHE", str(tmp_path / "empty"))
     for fetch in (lambda: kafka(DEFAULT_KAFKA), module.toxiproxy_server):
@@ -544,3 +549,26 @@ def test_offline_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path
             SetupError, match=r"is not in the cache .*empty, and linkflap is offline"
         ):
             fetch()
+    assert not caplog.messages
+    every = r"^Kafka 3.9.2, .*Kafka 4.3.1 .*and toxiproxy-server [0-9.]+ are not in the cache"
+    with pytest.raises(SetupError, match=every):
+        process.check(parse("A@3.9.2->B@4.3.1"))
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        (
+            "[ERROR] Failed to execute goal x:copy on project kafka: Could not resolve "
+            "dependencies: Could not transfer artifact a:b:jar:1 from/to m (http://h/x): transfer "
+            "failed for http://h/x/b-1.jar: Connect to h:1 failed: Connection refused -> [Help 1]"
+            "\n[ERROR] \n[ERROR] Re-run Maven using the -X switch\n",
+            "Could not transfer artifact a:b:jar:1 from/to m (http://h/x): Connect to h:1 failed: "
+            "Connection refused",
+        ),
+        ("[ERROR] \n[ERROR] No POM -> [Help 1]\n[ERROR] To see", "No POM"),
+        ("killed", "killed"),
+    ],
+)
+def test_maven_is_quoted_with_its_cause(printed: str, said: str) -> None:
+    assert kafkas.cause(printed) == said

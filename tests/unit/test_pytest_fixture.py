@@ -36,6 +36,9 @@ _WRONG = {
     '"baseline", producer_ids=["keep"]': (
         "option producer_ids is ['keep']; it must be a text, a number, True or False"
     ),
+    '"baseline", judge=False': "judge of the marker linkflap is for tests with linkflap_world",
+    '"baseline", record="wired"': "record is 'wired' (did you mean 'wire'?); it must be wire or",
+    '"baseline", record="none"': "record (--record) applies to programs of your own, and baseline",
     "3": "scenario is 3; it must be the name of a scenario",
 }
 

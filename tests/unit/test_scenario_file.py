@@ -408,6 +408,19 @@ options = {{ {options} }}"""
             fault("partitions-added", "A", "add = 1000000000"),
             "option add of fault 'x' (partitions-added) is 1000000000; give a whole number from 1",
         ),
+        (
+            '[[fault]]\nid = "x"\nfault = "client-kill"',
+            "'target' is missing (client-kill: '' is not a cluster with clients; this topology has"
+            " A, B); add target",
+        ),
+        (
+            '[topics]\nconfig = { "min.insync.replicas" = 4 }',
+            "min.insync.replicas is 4, and topics on cluster A have 3 replicas, so that no write",
+        ),
+        (
+            "[cluster.B.config]\nmin.insync.replicas = 2",
+            "min.insync.replicas is 2, and topics on cluster B have 1 replica, so that no write",
+        ),
         (fault("rolling-upgrade", "A", 'to = "3.9.2"'), "it runs 4.2.1, and 3.9.2 is no newer"),
         (fault("partition", "A/1", "peer = 9"), "it has no peer 9; give 2 or 3, or 0 for all"),
     ],
@@ -472,6 +485,9 @@ def test_files_that_are_no_scenario(tmp_path: Path) -> None:
         read(tmp_path / "gone.toml", seed=1)
     with pytest.raises(InputError, match=r"mine\.toml is not TOML: .*line 1.*; correct it there"):
         read(made(tmp_path, "schema = = 1"), seed=1)
+    for deep in ("x = " + "[" * 5000, f"[topics.config.{'.'.join('a' * 5000)}]"):
+        with pytest.raises(InputError, match=r"mine\.toml is nested too deeply"):
+            read(made(tmp_path, f"schema = 1\n{deep}"), seed=1)
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match=r"is not UTF-8 \(byte 0\)"):
         read(tmp_path / "bytes.toml", seed=1)
@@ -617,6 +633,32 @@ def test_a_mistake_is_named_with_its_line(
         read(made(tmp_path, text), seed=1)
     assert f"mine.toml, line {line}: " in str(refused.value)
     assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line", "says"),
+    [
+        ("offset.lag.max = -1", 5, "setting offset.lag.max of mirror mm2 is -1; give a whole"),
+        ('\n"offset.lag.max" = -1', 6, "setting offset.lag.max of mirror mm2 is -1; give a whole"),
+        ("offset.lag.max = 10\nproducer.acks = 7", 6, "setting producer.acks of mirror mm2 is 7"),
+        ("producer.linger.ms = [1]", 5, "mirror.options.settings.producer.linger.ms is wrong"),
+        ("offset.lag.max = 10\ntransforms = 'x'", 6, "mirror mm2 takes no transforms"),
+    ],
+)
+def test_a_setting_of_a_mirror_may_be_unquoted_and_a_mistake_has_its_line(
+    settings: str, line: int, says: str, tmp_path: Path
+) -> None:
+    text = (
+        'schema = 1\nname = "mine"\ntopology = "A->B"\n[[workload]]\nkind = "default"\nhome = "A"\n'
+        f'[mirror]\nkind = "mm2"\n[mirror.options.settings]\n{settings}\n'
+    )
+    with pytest.raises(InputError) as refused:
+        read(made(tmp_path, text), seed=1)
+    assert f"mine.toml, line {line + 5}: {says}" in str(refused.value)
+    right = text.replace(settings, "offset.lag.max = 10\nproducer.linger.ms = 5")
+    assert read(made(tmp_path, right), seed=1).mirror.options == {
+        "offset.lag.max": 10, "producer.linger.ms": 5,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ def _content(path: Path) -> Mapping[str, object]:
                 path,
                 f"it is larger than {LARGEST >> 20} MiB, too large for a manifest; name a manifest",
             )
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text("utf-8-sig"))
     except FileNotFoundError:
         raise InputError(f"there is no manifest {path}; name one with manifest=FILE") from None
     except OSError as error:
@@ -238,6 +238,8 @@ def _content(path: Path) -> Mapping[str, object]:
         _fail(path, f"it is not UTF-8 (byte {error.start}), as TOML has to be; save it as UTF-8")
     except tomllib.TOMLDecodeError as error:
         _fail(path, f"it is not TOML: {error}; correct it there")
+    except RecursionError:
+        _fail(path, "it is nested too deeply; correct it there")
 
 
 def _fail(path: Path, reason: str) -> NoReturn:

@@ -98,6 +98,10 @@ def brokers_alone(asked: str) -> bool:
     )
 
 
+def described(version: str) -> str:
+    return f"Kafka {version}"
+
+
 def cached(version: str) -> Path | None:
     """The folder with the jars of a released version, if they were downloaded."""
     return cache.kept(_name(version))
@@ -147,7 +151,12 @@ def _version_in(clients: Path) -> str:
 def _released(version: str) -> Kafka:
     pins = pinned(version)
     doing = f"fetching the {len(pins)} jars of Kafka {version} with {_tool()}"
-    folder = cache.once(_name(version), lambda target: _fetch(version, pins, target), doing=doing)
+    folder = cache.once(
+        _name(version),
+        lambda target: _fetch(version, pins, target),
+        doing=doing,
+        downloads=described(version),
+    )
     jars = tuple(sorted(folder.glob("*.jar")))
     if {jar.name for jar in jars} != pins.keys():
         odd = sorted({jar.name for jar in jars} ^ pins.keys())
@@ -174,7 +183,6 @@ def pinned(version: str) -> Mapping[str, Pin]:
 
 
 def _fetch(version: str, pins: Mapping[str, Pin], target: Path) -> None:
-    cache.check_online(f"Kafka {version}")
     maven = shutil.which("mvn")
     if maven:
         _fetch_with_maven(maven, version, pins, target)
@@ -229,14 +237,18 @@ def _fetch_with_maven(maven: str, version: str, pins: Mapping[str, Pin], target:
         raise _unreachable(version, "mvn", str(error)) from error
     printed = output.read_text(errors="replace")
     if status:
-        raise _unreachable(
-            version,
-            "mvn",
-            (re.findall(r"^\[ERROR\] (.+)", printed, re.MULTILINE) or [printed[-200:]])[0],
-        )
+        raise _unreachable(version, "mvn", cause(printed))
     pom.unlink()
     output.unlink()
     shutil.rmtree(target / "repository", ignore_errors=True)
+
+
+def cause(printed: str) -> str:
+    """Why Maven failed, of all that it printed: not what it was doing, and not its advice."""
+    (line, *_) = re.findall(r"\[ERROR\] +(\S.*)", printed) or [printed[-200:]]
+    line = re.sub(r" -> \[Help \d+\]|transfer failed for \S+: ", "", line)
+    found = re.search(r"Could not (?:transfer|find) artifact .*", line)
+    return found[0] if found else line
 
 
 def _pom(pins: Mapping[str, Pin]) -> str:

@@ -1,5 +1,6 @@
-"""Names and values of the settings of brokers and topics. A broker only warns about an unknown
-name, so a typo would go unnoticed; a value that is wrong would end it after linkflap has waited.
+"""Names and values of the settings of brokers, topics and clients. Kafka only warns about an
+unknown name, so a typo would go unnoticed; a value that is wrong would end it after linkflap has
+waited.
 
 `kafka/settings.names` has the settings of all supported releases, each with its type, and with its
 values where Kafka's ConfigDef lists them or has a range: the union of all releases. It is made from
@@ -29,6 +30,8 @@ from linkflap.harness.runtimes.distribution.kafka import Kafka, kafka, released
 
 BROKER: Final = "broker"
 TOPIC: Final = "topic"
+PRODUCER: Final = "producer"
+CONSUMER: Final = "consumer"
 _NAMES: Final = Path(__file__).parent / "kafka" / "settings.names"
 _HANDED_ON: Final = ("rsm.config.", "rlmm.config.")
 """Prefixes of settings that a broker passes to plug-ins for tiered storage (KIP-405), with any name
@@ -125,7 +128,7 @@ _BEYOND: Final = {
 
 @functools.cache
 def settings(of: str) -> Mapping[str, Setting]:
-    """The settings of brokers, or of topics, in any release."""
+    """The settings of brokers, topics, producers or consumers, in any release."""
     rows = (line.split(" ", 3) for line in _NAMES.read_text().splitlines())
     return {
         name: _BEYOND.get(name) or Setting.of(type, *values or [""])
@@ -182,9 +185,12 @@ def asked_of(build: Kafka, folder: Path) -> Mapping[tuple[str, str], Setting]:
     )
     try:
         logs = bridge.java.org.apache.kafka.storage.internals.log
+        clients = bridge.java.org.apache.kafka.clients
         every = {
             BROKER: bridge.java.kafka.server.KafkaConfig.configDef().configKeys(),
             TOPIC: logs.LogConfig.configDefCopy().configKeys(),
+            PRODUCER: clients.producer.ProducerConfig.configDef().configKeys(),
+            CONSUMER: clients.consumer.ConsumerConfig.configDef().configKeys(),
         }
         return {
             (of, str(name)): Setting.of(

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.machine import children, wheels
-from linkflap.harness.machine.cache import check_online, home_is_writable, kept, once
+from linkflap.harness.machine.cache import home_is_writable, kept, once
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 
 VERSION: Final = "2.12.0"
+DESCRIBED: Final = f"toxiproxy-server {VERSION}"
 LEAST_GO: Final = (1, 23)
 WITHIN: Final = 600.0
 _FIX: Final = (
@@ -56,7 +57,8 @@ h1:uRGJdciOHaEIrze2W8Q3AKkepLTh2hOroT7a+7czfdQ=
 
 def toxiproxy_server() -> Path:
     """The executable, built into the cache if it is not there yet. Raises SetupError."""
-    return once(_NAME, _build, doing=f"building toxiproxy-server {VERSION} with Go") / _NAME_IN_IT
+    doing = f"building {DESCRIBED} with Go"
+    return once(_NAME, _build, doing=doing, downloads=DESCRIBED) / _NAME_IN_IT
 
 
 def cached() -> Path | None:
@@ -66,7 +68,6 @@ def cached() -> Path | None:
 
 
 def _build(folder: Path) -> None:
-    check_online(f"toxiproxy-server {VERSION}")
     go = _go()
     what = f"toxiproxy-server {VERSION} could not be built with {go}"
     own = {"CGO_ENABLED": "0", "GOBIN": str(folder)}
