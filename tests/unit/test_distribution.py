@@ -311,6 +311,24 @@ def test_mvn_and_the_registry_unreachable_is_one_sentence_and_leaves_nothing(
     assert not [path for path in (own_cache / "kafka").iterdir() if path.is_dir()]
 
 
+def test_fetched_jars_that_are_not_the_release_are_refused_and_not_kept(
+    monkeypatch: pytest.MonkeyPatch, own_cache: Path, tmp_path: Path
+) -> None:
+    """A registry that serves other files: mvn succeeds, and the checksums differ."""
+    mvn = tmp_path / "mvn"
+    mvn.write_text(f"""#!{sys.executable}
+import pathlib, sys
+target = next(word.partition("=")[2] for word in sys.argv if word.startswith("-DoutputDirectory="))
+for name in {list(kafkas.pinned("4.3.1"))}:
+    (pathlib.Path(target) / name).write_text("something else")
+""")
+    mvn.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SetupError, match=r"has sha256 \w+ and \w+ is pinned"):
+        kafka("4.3.1")
+    assert not [path for path in (own_cache / "kafka").iterdir() if path.is_dir()]
+
+
 def test_a_cache_that_cannot_be_made_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
