@@ -258,9 +258,7 @@ def _refused_before(
     if ours is None or first >= ours.first_uid + len(ours.offsets):
         return {}
     before = _sent_before(sends, first)[-missing:]
-    uids = np.array([uid for uid, _, _ in before], np.int64)
-    written = any(np.isin(uids, each.records.uid).any() for each in view.replicas)
-    if len(before) < missing or written or not _all_in_flight(before, ours.invoked):
+    if len(before) < missing or _written(view, before) or not _all_in_flight(before, ours.invoked):
         return {}
     return {
         "not_acknowledged": missing,
@@ -269,6 +267,12 @@ def _refused_before(
         "sent": min(send.invoked for _, _, send in before),
         "given_up": max(send.returned for _, _, send in before),
     }
+
+
+def _written(view: PartitionView, sent: Sequence[tuple[int, int, Send]]) -> bool:
+    """Whether any replica has one of these records."""
+    uids = np.array([uid for uid, _, _ in sent], np.int64)
+    return any(np.isin(uids, each.records.uid).any() for each in view.replicas)
 
 
 def _of_new_producer(replica: Replica, row: int) -> bool:
