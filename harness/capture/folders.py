@@ -31,6 +31,7 @@ from linkflap.harness.capture.logs_named import (
     homes_of,
     named_by,
     names_of,
+    say_lacking,
     topology_of,
 )
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
@@ -384,6 +385,7 @@ def record(folder: Path, asked: LogsRequest, command: str) -> None:
         for f in chosen(every, asked.topics if not names else ".*")
         if (f.cluster, f.topic) in names
     ]
+    say_lacking(names, asked)
     homes = homes_of({(f.cluster, f.topic) for f in found}, asked)
     check_promotions(asked, {(f.cluster, *f.tp) for f in found})
     ends: dict[Path, int] = {}

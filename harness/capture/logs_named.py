@@ -10,6 +10,7 @@ from typing import Final
 
 from linkflap.harness.capture.promotions_from_bytes import Given
 from linkflap.harness.guarantees import declared
+from linkflap.harness.machine.cache import LOG
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.scenario import MirrorSpec, Option
@@ -20,6 +21,8 @@ from linkflap.harness.model.topology import (
     Topology,
     is_of_mirrors,
 )
+
+_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +228,22 @@ def named_by(topics: str, names: Mapping[tuple[str, str], str]) -> Mapping[tuple
         if pattern.fullmatch(topic) or pattern.fullmatch(name)
     }
     return {key: name for key, name in names.items() if name in wanted}
+
+
+def say_lacking(names: Mapping[tuple[str, str], str], asked: LogsRequest) -> None:
+    """Says which topics only the source of a link has, of the (cluster, topic) that are read and
+    the names under which they are compared: before a verdict that takes a minute."""
+    for link in asked.links:
+        own = {key: name for key, name in names.items() if not key[1].startswith("__")}
+        there, here = (
+            {name for (cluster, _), name in own.items() if cluster == end} for end in link.ends
+        )
+        if lacking := sorted(there - here):
+            more = f" and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
+            LOG.info(
+                "%s has no log of %s%s, which %s has: what %s mirrored of it is not compared",
+                link.destination, ", ".join(lacking[:_SHOWN]), more, link.source, link.name,
+            )  # fmt: skip
 
 
 def _is_homed(topic: str, asked: LogsRequest) -> bool:

@@ -99,10 +99,15 @@ def test_the_file_is_named_and_not_the_first_one(
     assert where in reason(judged(tmp_path / "run", wanted), "recording")
 
 
-def test_a_topic_that_one_side_does_not_have_is_unknown(tmp_path: Path) -> None:
+def test_a_topic_that_one_side_does_not_have_is_unknown_and_said_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     wanted, _ = logs(tmp_path)
     sound(tmp_path / "A" / "forgotten-0")
+    caplog.set_level("INFO", "linkflap")
     judgement = judged(tmp_path / "run", wanted)
+    said = "B has no log of forgotten, which A has: what A->B mirrored of it is not compared"
+    assert caplog.messages == [said]
     assert judgement.verdict is Verdict.UNKNOWN
     assert "no log of forgotten-0 on B" in reason(judgement, "recording")
 

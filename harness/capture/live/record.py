@@ -42,6 +42,7 @@ from linkflap.harness.capture.logs_named import (
     homes_of,
     named_by,
     names_of,
+    say_lacking,
     topology_of,
 )
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
@@ -415,6 +416,7 @@ def _chosen(
             else "they show none, so see which the user may DESCRIBE"
         )
         raise InputError(f"no topic of {', '.join(clusters)} matches --topics {topics!r}: {they}")
+    say_lacking(names, request)
     return found, names
 
 
