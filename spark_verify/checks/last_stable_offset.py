@@ -64,7 +64,6 @@ from linkflap.spark_verify.checks.parts.generations import (
     log_of,
     marks_in,
     replica_of,
-    truncated,
     truncations_in,
 )
 from linkflap.spark_verify.checks.parts.logs import (
@@ -418,10 +417,9 @@ def _above_the_log(
     ]
     if not shown or any(replica.damage for replica in shown):
         return
-    # What a cluster that was started again appends after its capture shows in the end that its
-    # mirror recorded when it truncated it, if at all.
-    over = [t.time for t in truncated(view, generation)]
-    until = max([*(replica.captured for replica in shown), *over])
+    # What a cluster that was started again appends after its capture shows in how its mirror
+    # truncated it, if at all.
+    until = max(replica.captured for replica in shown)
     end = end_of(view, generation)
     above = (marks.high_watermark > end) & ((marks.returned <= until) | (until == 0))
     for time, offset in truncations_in(view, generation):

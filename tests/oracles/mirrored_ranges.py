@@ -315,7 +315,7 @@ def _tail(plain: Plain, mirrored_range: PlainMirroredRange, generation: PlainGen
         return "another-hop"
     if mirrored_range.promotion is not None:
         return "lost" if mirrored_range.promotion.kind == "forced" else "drained"
-    if generation.lost is not None:
+    if generation.lost is not None or mirrored_range.source in plain.view.deaths:
         return "lost"
     promotions = plain.view.promotions
     lost = any(

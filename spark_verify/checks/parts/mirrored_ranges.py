@@ -61,8 +61,8 @@ def tail(view: PartitionView, mirrored_range: MirroredRange) -> Tail:
     past = history(view.partition_facts).generations[mirrored_range.destination]
     if past[mirrored_range.generation].lost is not None:
         return "died-with-destination"
-    # Another destination was promoted in place of the one that died.
-    lost = [
+    # Its source is dead for good, or another destination was promoted in place of that.
+    lost = mirrored_range.source in view.deaths or [
         p
         for p in view.promotions
         if p.kind == "forced"

@@ -290,8 +290,7 @@ def _above(plain: Plain, story: Story, generation: PlainGeneration) -> Iterator[
     ]
     if not logs:
         return
-    times = [t.time for t in story.truncations(generation)]
-    until = max([*times, *(log.captured for log in logs)]) or NEVER
+    until = max(log.captured for log in logs) or NEVER
     end = story.end(generation)
     for mark in story.marks(generation):
         if mark.returned <= until and end < mark.high_watermark <= _truncated_since(

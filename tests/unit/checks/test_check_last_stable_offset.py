@@ -45,7 +45,6 @@ from tests.unit.checks.histories import (
     samples,
     view,
 )
-from tests.unit.checks.round_trip import trip, truncation
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
@@ -408,21 +407,6 @@ def test_changes_that_no_truncation_explains(
     found: list[tuple[str, str, int]],
 ) -> None:
     assert anomalies(NAME, truncated_back(truncated, *marks))[:1] == found
-
-
-@pytest.mark.parametrize(
-    ("high", "end", "found"),
-    [(3, 3, []), (4, 3, [("high-watermark-above-log", "A", 3)]), (4, 4, [])],
-)
-def test_what_a_truncation_recorded_bounds_what_was_sampled_after_the_capture(
-    high: int, end: int, found: list[tuple[str, str, int]]
-) -> None:
-    """A was captured at 510 s, and ended at `end` when it was truncated at 600 s: its coordinator
-    may have appended a marker."""
-    marks = samples((3, high))
-    marks = replace(marks, time=marks.time + 590 * SECOND, returned=marks.returned + 590 * SECOND)
-    seen = trip(watermarks={"A": marks}, truncations=[truncation(end=end)])
-    assert anomalies(NAME, seen) == found
 
 
 def test_unknown_epochs_under_a_broker_fault_are_not_compared() -> None:

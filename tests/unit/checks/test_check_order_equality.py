@@ -31,6 +31,19 @@ ACCEPTED = {
         view([Log("A").data(1, 2), Log("B").data(1)], promotions=[promoted(1)]),
         {"B/mirrored": 1},
     ),
+    "tail lost with A, which nobody took over from": (
+        view([Log("A").data(1, 2), Log("B").data(1)], deaths={"A": 900 * SECOND}),
+        {"B/mirrored": 1},
+    ),
+    "tail of what B wrote, lost with A, over which it came": (
+        view(
+            [Log("B").data(1, 2), Log("A").data(1, 2), Log("C").data(1)],
+            topic="B.t",
+            topology="B->A->C",
+            deaths={"A": 900 * SECOND},
+        ),
+        {"A/mirrored": 2, "C/mirrored": 1},
+    ),
     "native after": (
         view([Log("A").data(1), Log("B").data(1).data(8, pid=3)], promotions=[promoted(1)]),
         {"B/mirrored": 1},
@@ -128,7 +141,7 @@ def test_a_tail_that_had_not_reached_a_dead_destination_is_not_due() -> None:
     logs = [Log("B").data(1, 2), Log("A").data(1)]
     seen = view(logs, topology="A<->B", topic="B.t", deaths={"A": SECOND})
     assert (anomalies(NAME, seen), unjudged(NAME, seen)) == ([], [])
-    alive = view(logs, topology="A<->B", topic="B.t", deaths={"B": SECOND})
+    alive = view(logs, topology="A<->B", topic="B.t")
     assert "1 committed records of B not yet on A" in unjudged(NAME, alive)[0]
 
 
