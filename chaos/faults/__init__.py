@@ -18,7 +18,7 @@ from linkflap.chaos.faults.brokers import (
     BrokerRestart,
     ClockSkew,
 )
-from linkflap.chaos.faults.clients import ClientKill, ClientPause, ProgramPause
+from linkflap.chaos.faults.clients import ClientKill, ClientPause, ProgramPause, ProgramUnanswered
 from linkflap.chaos.faults.clusters import (
     ControllerLoss,
     CoordinatorLoss,
@@ -47,6 +47,7 @@ from linkflap.chaos.faults.mirrors import (
     MirrorVerbs,
 )
 from linkflap.chaos.faults.topics import PartitionsAdded, RecordsDeletion, TopicRecreated
+from linkflap.harness.model.faults import FaultName
 from linkflap.harness.model.protocols import FaultFactory
 from linkflap.harness.model.scenario import FaultSpec
 
@@ -83,6 +84,7 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "partition": NetworkPartition,
         "partitions-added": PartitionsAdded,
         "program-pause": ProgramPause,
+        "program-unanswered": ProgramUnanswered,
         "records-deleted": RecordsDeletion,
         "rolling-restart": RollingRestart,
         "rolling-upgrade": RollingUpgrade,
@@ -90,9 +92,9 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "unclean-election": UncleanElection,
     }
 )
-OF_CLIENTS: Final = frozenset({"client-kill", "client-pause", "program-pause"})
+OF_CLIENTS: Final = frozenset(name for name in FAULTS if FaultName(name).of_clients)
 """Faults of a cluster's clients. They do not change its brokers or mirrors."""
-OF_PROGRAMS: Final = frozenset({"program-pause"})
+OF_PROGRAMS: Final = frozenset({"program-pause", "program-unanswered"})
 """Faults of users' programs. A scenario has programs only if its author wrote them into it."""
 OF_CERTIFICATES: Final = frozenset({"certificate-expired", "certificate-untrusted"})
 """Faults of certificates, which only clusters with TLS have."""

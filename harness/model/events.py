@@ -256,6 +256,7 @@ class WireRecorded(OfCluster, frozen=True, kw_only=True):
     passed: Mapping[str, int]
     delivered: int | None = None
     committed: int | None = None
+    dropped: int = 0
 
 
 class Captured(OfCluster, frozen=True, kw_only=True):

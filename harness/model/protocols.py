@@ -537,6 +537,13 @@ class WireRecorder(Protocol):
     def last_words(self, *, lines: int) -> Sequence[str]:
         """The last lines of its log, so many at most."""
 
+    def drop_answers(self, api: str, count: int) -> None:
+        """Drops the answers to the next `count` requests of an API; 0: no more. Returns when it
+        does. Raises DeadlineExceeded."""
+
+    def dropped(self) -> int:
+        """Answers that it has dropped so far."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorStage:

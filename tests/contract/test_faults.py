@@ -27,6 +27,7 @@ CLUSTER_FAULTS = [
     "mirror-coordinator-loss",
     "partitions-added",
     "program-pause",
+    "program-unanswered",
     "records-deleted",
     "rolling-restart",
     "rolling-upgrade",

@@ -29,11 +29,12 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.messages import LENGTH, Error, Malformed
-from linkflap.harness.wire.recorder.connection import WireConnection
+from linkflap.harness.wire.recorder.connection import AnswerDropped, WireConnection
 from linkflap.harness.wire.recorder.history import WireHistory
 from linkflap.harness.wire.recorder.settings import (
     FIRST_PROCESS,
     SETTINGS,
+    Drops,
     Report,
     Settings,
     read_report,
@@ -64,6 +65,7 @@ class Wire:
     report: Report = field(default_factory=Report)
     correlation: int = 0
     pieces: int = 1 << 30
+    drops: Drops = field(default_factory=Drops)
 
     def __post_init__(self) -> None:
         settings = Settings(
@@ -79,7 +81,7 @@ class Wire:
         self.history = WireHistory(settings, *rows, self.report)
 
     def connection(self) -> WireConnection:
-        return WireConnection(self.history)
+        return WireConnection(self.history, self.drops)
 
     def feed(self, take: Callable[[memoryview], None], frame: bytes) -> None:
         for at in range(0, len(frame), self.pieces):
@@ -263,6 +265,34 @@ def test_errors_that_a_client_retries_leave_a_batch_open_and_refusals_do_not(wir
     asked = wire.produce(program, batch(b"3", sequence=2))
     wire.written(program, asked, -1, error=Error.message_too_large)
     assert [send.outcome for send in wire.sends()] == ["info", "fail", "info"]
+
+
+@pytest.mark.parametrize("pieces", [5, 1 << 30])
+def test_a_dropped_answer_leaves_its_batch_open_and_what_came_before_passes(
+    wire: Wire, pieces: int
+) -> None:
+    program, frames = wire.connection(), bytearray()
+    first = wire.produce(program, batch(b"1"))
+    wire.drops.api, wire.drops.left = 0, 1
+    asked = [first, *(wire.produce(program, batch(b"2", sequence=n)) for n in (1, 2))]
+    assert wire.drops.left == 0
+    program_answers, program.responses.feed = program.responses.feed, frames.extend  # type: ignore[method-assign, assignment]
+    for offset, correlation in enumerate(asked):
+        wire.written(program, correlation, offset)
+    size = len(frames) // 3
+    passed = 0
+    for at in range(0, len(frames), pieces):
+        try:
+            program_answers(memoryview(frames)[at : at + pieces])
+        except AnswerDropped as dropped:
+            passed += dropped.before
+            break
+        passed += pieces
+    # of the dropped answer at most the first bytes have passed, which say nothing
+    assert size <= passed < size + 8
+    program.ended()
+    assert [send.outcome for send in wire.sends()] == ["ok", "info", "info"]
+    assert (wire.drops.done, wire.report.dropped) == (1, 1)
 
 
 @pytest.mark.parametrize("acks", [0, 1])

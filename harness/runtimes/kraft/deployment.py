@@ -11,6 +11,8 @@ advertises, and one behind the proxy `*->X`.
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +41,16 @@ from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.runtimes.kraft.configuration import paths_into
 from linkflap.harness.runtimes.kraft.installation import Installation
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
-from linkflap.harness.wire.recorder.settings import SETTINGS, Settings, read_report
+from linkflap.harness.wire.recorder.settings import (
+    APIS,
+    DROP,
+    DROPPED,
+    SETTINGS,
+    Drops,
+    Settings,
+    read_drops,
+    read_report,
+)
 
 if TYPE_CHECKING:
     from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
@@ -92,6 +103,7 @@ class ClusterRecorder(ServiceProgram):
         )
         super().__init__(name, folder=folder, log=_LOG, spawn=spawn)
         self.cluster, self.bootstrap, self._recorder = cluster, bootstrap, recorder
+        self._asked = 0
 
     def start(self) -> None:
         """Returns when it listens. Raises SetupError."""
@@ -105,6 +117,25 @@ class ClusterRecorder(ServiceProgram):
         if not self.alive:
             raise SetupError(f"the {self._name} ended while starting; see {self.log}")
         return _READY in self.log.read_text(errors="replace")
+
+    def drop_answers(self, api: str, count: int) -> None:
+        """Drops the answers to the next `count` requests of an API (`APIS`); 0: no more. Returns
+        when it does. Raises DeadlineExceeded."""
+        self._asked += 1
+        drops = Drops(api=APIS[api], left=count, asked=self._asked)
+        write_whole(self._folder / DROP, msgspec.json.encode(drops))
+        if (pid := self.pid) is not None:
+            with contextlib.suppress(ProcessLookupError):  # it has died
+                os.kill(pid, signal.SIGUSR1)
+        until(
+            lambda: read_drops(self._folder, DROPPED).asked == self._asked,
+            within=END_WITHIN,
+            what=f"the {self._name} to drop answers, or to stop it",
+        )
+
+    def dropped(self) -> int:
+        """Answers that it has dropped so far."""
+        return read_drops(self._folder, DROPPED).done
 
     def finish(self) -> None:
         """Ends it, and writes down what it reports; does nothing where it has died, or was never

@@ -13,6 +13,7 @@ import logging
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -24,9 +25,17 @@ from linkflap.harness.rundir import Appender
 from linkflap.harness.rundir.files import Breakage, write_whole
 from linkflap.harness.wire.access import Address, host_and_port
 from linkflap.harness.wire.messages import Malformed
-from linkflap.harness.wire.recorder.connection import Frames, WireConnection
+from linkflap.harness.wire.recorder.connection import AnswerDropped, Frames, WireConnection
 from linkflap.harness.wire.recorder.history import WireHistory
-from linkflap.harness.wire.recorder.settings import REPORT, Report, read_settings
+from linkflap.harness.wire.recorder.settings import (
+    DROP,
+    DROPPED,
+    REPORT,
+    Drops,
+    Report,
+    read_drops,
+    read_settings,
+)
 
 log = logging.getLogger("recorder")
 _AT_ONCE: Final = 256 << 10
@@ -36,10 +45,13 @@ _room = memoryview(bytearray(_AT_ONCE))
 
 class _OneSide(asyncio.BufferedProtocol):
     """One of the two sockets of a connection. Its bytes are read along by `frames`, until they are
-    no Kafka's."""
+    no Kafka's. `dropped` is called after an answer was dropped."""
 
-    def __init__(self, frames: Frames, report: Report, whose: str) -> None:
+    def __init__(
+        self, frames: Frames, report: Report, whose: str, dropped: Callable[[], None]
+    ) -> None:
         self._frames: Frames | None = frames
+        self._dropped = dropped
         self._report, self._whose = report, whose
         self.transport: asyncio.Transport | None = None
         self.other: _OneSide | None = None
@@ -55,10 +67,12 @@ class _OneSide(asyncio.BufferedProtocol):
         return _room
 
     def buffer_updated(self, nbytes: int) -> None:
-        data = _room[:nbytes]
+        data, dropped = _room[:nbytes], False
         if self._frames is not None:
             try:
                 self._frames.feed(data)
+            except AnswerDropped as answer:
+                data, dropped = data[: answer.before], True
             except Malformed as error:
                 self._frames = None
                 reason = f"{self._whose} sent what is no request or answer of Kafka's: {error}"
@@ -67,6 +81,14 @@ class _OneSide(asyncio.BufferedProtocol):
         if self.other is not None and self.other.transport is not None:
             # copied: what a socket does not accept at once is kept as it was given (Python 3.12)
             self.other.transport.write(bytes(data))
+        if dropped:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Ends the connection: its client gets what came before, and no more."""
+        if self.transport is not None:
+            self.transport.abort()
+        self._dropped()
 
     def eof_received(self) -> bool:
         """The end of one direction is passed on; that of both closes the connection."""
@@ -94,10 +116,15 @@ class _FromClient(_OneSide):
     """The side of the client, which is not read before the broker is connected."""
 
     def __init__(
-        self, history: WireHistory, broker: Address, tasks: set[asyncio.Task[None]]
+        self,
+        history: WireHistory,
+        drops: Drops,
+        dropped: Callable[[], None],
+        broker: Address,
+        tasks: set[asyncio.Task[None]],
     ) -> None:
-        read = WireConnection(history)
-        super().__init__(read.requests, history.report, "a program")
+        read = WireConnection(history, drops)
+        super().__init__(read.requests, history.report, "a program", dropped)
         self._broker, self._read, self._tasks = broker, read, tasks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -114,7 +141,7 @@ class _FromClient(_OneSide):
         self._read.ended()
 
     async def _connect(self) -> None:
-        broker = _OneSide(self._read.responses, self._report, "a broker")
+        broker = _OneSide(self._read.responses, self._report, "a broker", self._dropped)
         try:
             await asyncio.get_running_loop().create_connection(lambda: broker, *self._broker)
         except OSError:
@@ -141,10 +168,22 @@ async def run(folder: Path) -> None:
     history = WireHistory(settings, rows, polls, report)
     loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
     ends = asyncio.Event()
+    drops = Drops()
+
+    def asked() -> None:
+        """Another fault has begun, or one has ended."""
+        now = read_drops(folder, DROP)
+        drops.api, drops.left, drops.asked = now.api, now.left, now.asked
+        report_drops()
+
+    def report_drops() -> None:
+        write_whole(folder / DROPPED, msgspec.json.encode(drops))
+
     loop.add_signal_handler(signal.SIGTERM, ends.set)
+    loop.add_signal_handler(signal.SIGUSR1, asked)
     servers = [
         await loop.create_server(
-            partial(_FromClient, history, host_and_port(address), tasks),
+            partial(_FromClient, history, drops, report_drops, host_and_port(address), tasks),
             "127.0.0.1",
             port,
         )

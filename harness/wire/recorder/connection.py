@@ -29,16 +29,26 @@ from linkflap.harness.wire.messages import (
 )
 from linkflap.harness.wire.recorder.history import AskedBatch, WireHistory, WireProducer
 from linkflap.harness.wire.recorder.reads import WireReader
-from linkflap.harness.wire.recorder.settings import Report
+from linkflap.harness.wire.recorder.settings import Drops, Report
 
 REQUEST_BEGINS: Final = REQUEST_HEAD.size
 RESPONSE_BEGINS: Final = LENGTH.size
 """A correlation id."""
 
 
+class AnswerDropped(Exception):
+    """An answer must not reach its client. `before`: how many of the bytes that came with it
+    precede it."""
+
+    def __init__(self, before: int) -> None:
+        super().__init__()
+        self.before = before
+
+
 class Frames:
     """`wanted` gets the first `begins` bytes of each frame, without its length, and says whether
-    `ended` is to get all of it."""
+    `ended` is to get all of it. `began`: where in the bytes that are fed now the latest frame
+    begins, 0 if before them."""
 
     def __init__(
         self, begins: int, wanted: Callable[[bytes], bool], ended: Callable[[memoryview], None]
@@ -46,15 +56,17 @@ class Frames:
         self._begins, self._wanted, self._ended = begins, wanted, ended
         self._head = bytearray()
         self._frame = bytearray()
-        self._got = self._left = 0
+        self._got = self._left = self.began = 0
 
     def feed(self, data: memoryview) -> None:
-        """The next bytes. Raises Malformed where no frame of Kafka's can begin."""
-        at = 0
+        """The next bytes. Raises Malformed where no frame of Kafka's can begin, and what `wanted`
+        raises."""
+        at = self.began = 0
         while at < len(data):
             if self._left:
                 at += self._take(data[at : at + self._left])
             else:
+                self.began = at if not self._head else self.began
                 missing = LENGTH.size + self._begins - len(self._head)
                 self._head += data[at : at + missing]
                 at += min(missing, len(data) - at)
@@ -122,10 +134,11 @@ class _Awaited:
 
 class WireConnection:
     """Reads along on one connection: `requests` and `responses` take its bytes, in their order, and
-    raise Malformed where they are not Kafka's."""
+    raise Malformed where they are not Kafka's. `responses` raises AnswerDropped."""
 
-    def __init__(self, history: WireHistory) -> None:
-        self._history = history
+    def __init__(self, history: WireHistory, drops: Drops) -> None:
+        self._history, self._drops = history, drops
+        self._unanswered: set[int] = set()
         self._apis = {**_WRITES, **(_READS if history.reads.topics else {})}
         self._reader: WireReader | None = None
         self._report: Report = history.report
@@ -137,10 +150,18 @@ class WireConnection:
 
     def _wants_request(self, head: bytes) -> bool:
         self._report.requests += 1
-        return REQUEST_HEAD.unpack(head)[0] in self._apis
+        api, _, correlation = REQUEST_HEAD.unpack(head)
+        if self._drops.takes(api):
+            self._unanswered.add(correlation)
+        return api in self._apis
 
     def _wants_response(self, head: bytes) -> bool:
-        return int.from_bytes(head, "big", signed=True) in self._awaited
+        correlation = int.from_bytes(head, "big", signed=True)
+        if correlation in self._unanswered:
+            self._drops.done += 1
+            self._report.dropped += 1
+            raise AnswerDropped(self.responses.began)
+        return correlation in self._awaited
 
     def _requested(self, frame: memoryview) -> None:
         key, version, correlation = REQUEST_HEAD.unpack_from(frame)
