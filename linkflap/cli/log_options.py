@@ -72,7 +72,7 @@ _RATE: Final = 20.0
 
 
 _PROMOTION: Final = re.compile(
-    r"(?P<cluster>[^:]+):(?P<topic>.+)-(?P<partition>\d+)=(?P<offset>\d+)"
+    r"(?P<cluster>[^:]+):(?P<topic>.+)-(?P<partition>[0-9]{1,10})=(?P<offset>[0-9]{1,19})"
 )
 
 

@@ -373,7 +373,13 @@ def test_a_link_has_two_ends(text: str) -> None:
         asked(logs=("A=x", "B=y"), links=(text,))
 
 
-@pytest.mark.parametrize("text", ["B:t=1", "t-0=1", "B:t-0", "B:t-0=-1", "B:t-x=1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("B:t=1", "t-0=1", "B:t-0", "B:t-0=-1", "B:t-x=1", "B:t-\u0663=1"),
+        pytest.param(f"B:t-0={'9' * 5000}", id="too large for an offset"),
+    ],
+)
 def test_a_promotion_has_a_partition_and_an_offset(text: str) -> None:
     with pytest.raises(InputError, match="is not CLUSTER:TOPIC-PARTITION=OFFSET"):
         asked(logs=("A=x", "B=y"), promotions=(text,))

@@ -142,6 +142,15 @@ def test_events_without_a_run_fail_where_they_are_written(tmp_path: Path) -> Non
     events.close()
 
 
+def test_a_number_with_which_nothing_can_be_computed_is_refused(tmp_path: Path) -> None:
+    with recorded(tmp_path / "run"):
+        pass
+    path = tmp_path / "run" / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"started": 10**400}))
+    with pytest.raises(InputError, match=r"run\.json has a number of 1329 bits, which no run has"):
+        RunReader(tmp_path / "run")
+
+
 def test_an_incomplete_write_leaves_nothing(tmp_path: Path) -> None:
     _, most = soft_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
