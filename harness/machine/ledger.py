@@ -113,7 +113,11 @@ def entries() -> list[OwnerEntry]:
     for path in sorted(folder().glob("*.json")):
         # its owner let go of everything while we looked
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            found.append(untrusted_files.decoded(untrusted_files.content(path), OwnerEntry))
+            entry = untrusted_files.decoded(untrusted_files.content(path), OwnerEntry)
+            # only absolute paths are noted: another would name what is where `clean` is run
+            paths = (*entry.folders, *entry.mounts)
+            if all(map(os.path.isabs, paths)) and "\0" not in "".join((entry.owner.born, *paths)):
+                found.append(entry)
     return found
 
 
@@ -193,12 +197,16 @@ def remove_engine(engine: str) -> None:
 
 def add_mount(path: Path) -> None:
     """A folder on which something is going to be mounted, and must not be after this process."""
-    change(lambda entry: replace(entry, mounts=(*entry.mounts, str(path))))
+    change(lambda entry: replace(entry, mounts=(*entry.mounts, str(path.absolute()))))
 
 
 def remove_mount(path: Path) -> None:
     """Nothing is mounted there any more."""
-    change(lambda entry: replace(entry, mounts=tuple(m for m in entry.mounts if m != str(path))))
+    change(
+        lambda entry: replace(
+            entry, mounts=tuple(m for m in entry.mounts if m != str(path.absolute()))
+        )
+    )
 
 
 def add_service(key: str, path: Path) -> None:
@@ -225,13 +233,17 @@ def service(key: str) -> Path | None:
 
 def add_folder(path: Path) -> None:
     """A folder that must not outlive this process."""
-    change(lambda entry: replace(entry, folders=(*entry.folders, str(path))))
+    change(lambda entry: replace(entry, folders=(*entry.folders, str(path.absolute()))))
 
 
 def remove_folder(path: Path) -> None:
     """Removes such a folder now."""
     trusted_folders.remove(path)
-    change(lambda entry: replace(entry, folders=tuple(f for f in entry.folders if f != str(path))))
+    change(
+        lambda entry: replace(
+            entry, folders=tuple(f for f in entry.folders if f != str(path.absolute()))
+        )
+    )
 
 
 def end(entry: OwnerEntry) -> Iterator[str]:

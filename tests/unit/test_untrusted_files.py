@@ -230,6 +230,17 @@ def test_modules_of_another_user_are_not_imported_by_what_linkflap_starts(shared
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("path", ["precious", "../precious", "", "/tmp/\0"])
+def test_an_entry_that_linkflap_never_writes_removes_nothing(
+    path: str, precious: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "ledger"))
+    (ledger.folder() / "1-1.json").write_bytes(dead(folders=[path], mounts=[path]))
+    monkeypatch.chdir(tmp_path)
+    assert cleanup.clean() == cleanup.Removals()
+    assert (precious / "file").exists()
+
+
 def test_temporary_files_are_not_made_where_others_can_replace_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
