@@ -116,8 +116,9 @@ def exec_(
     as_json: bool,
     junit: Path | None,
 ) -> int:
-    """Runs COMMAND once against clusters whose links break, and judges all that it wrote and read.
+    """Runs a command while links break, and judges its records.
 
+    COMMAND runs once, beside linkflap's own readers.
     Faults that have not begun when COMMAND ends are not played, and the verdict is then unknown.
 
     COMMAND finds the clusters in its environment: LINKFLAP_BOOTSTRAP, LINKFLAP_WRITES (linkflap
