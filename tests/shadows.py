@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TypedDict, Unpack, cast
 
-import numpy as np
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
 
@@ -168,10 +167,8 @@ def headers(
     keep = found.headers.base_offset >= above
     if below is not None:
         keep &= found.headers.last_offset < below
-    return {
-        name: np.asarray(getattr(found.headers, name))[keep].tolist()
-        for name in found.headers.__slots__
-    }
+    kept = found.headers.take(keep)
+    return {each.name: getattr(kept, each.name).tolist() for each in fields(kept)}
 
 
 def assert_equal(

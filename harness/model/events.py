@@ -256,7 +256,7 @@ class WireRecorded(OfCluster, frozen=True, kw_only=True):
     passed: Mapping[str, int]
     delivered: int | None = None
     committed: int | None = None
-    dropped: int = 0
+    dropped: int | None = None
 
 
 class Captured(OfCluster, frozen=True, kw_only=True):

@@ -277,7 +277,7 @@ def test_it_allows_what_it_lost_and_nothing_else(
     )  # fmt: skip
     why = why_allowed(anomaly, shadow.guarantee({}), "", [window])
     assert (why is not None) == allowed
-    assert why is None or "unclean-election (f) lost A.t-0 of A from 5 to 9" in why
+    assert why is None or "unclean-election (f) lost offsets 5 to 8 of A.t-0 on A" in why
     unmeasured = replace(window, lost=())
     assert why_allowed(anomaly, shadow.guarantee({}), "", [unmeasured]) is None
 
