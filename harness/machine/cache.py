@@ -36,12 +36,13 @@ def has_compiled() -> bool:
 
 
 OFFLINE: Final = "LINKFLAP_OFFLINE"
-"""Of the environment: set, nothing is downloaded."""
+"""Of the environment: nothing is downloaded, unless it is empty or says no."""
+_NO: Final = frozenset({"", "0", "f", "false", "n", "no", "off"})
 
 
 def check_online(*missing: str) -> None:
     """Raises SetupError where something is missing in the cache and nothing may be downloaded."""
-    if missing and os.environ.get(OFFLINE):
+    if missing and os.environ.get(OFFLINE, "").lower() not in _NO:
         *some, last = missing
         what = f"{', '.join(some)} and {last} are" if some else f"{last} is"
         raise SetupError(

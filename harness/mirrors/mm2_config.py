@@ -109,6 +109,7 @@ _OF_CLIENTS: Final = re.compile(r"(consumer|producer)\.[a-z][a-z.]*")
 _CHANGING: Final = re.compile(r"(transforms|predicates)(\..*)?")
 _KEPT: Final = re.compile(
     r"\w+\.(isolation\.level|auto\.offset\.reset|group\..*|client\.id|transaction.*|bootstrap\..*"
+    r"|acks|retries|max\.in\.flight\.requests\.per\.connection|delivery\.timeout\.ms"
     r"|enable\.idempotence|enable\.auto\.commit|.*class.*|.*serializer|.*reporters|.*interceptor.*"
     r"|partition.*|sasl\..*|ssl\..*|security\..*|config\..*|.*callback.*)"
 )

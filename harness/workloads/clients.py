@@ -146,6 +146,12 @@ class WorkloadClients:
         writing = [crew for crew in self.workloads if isinstance(crew, Producers)]
         return bool(writing) and all(isinstance(c, Command) and c.ended for c in writing)
 
+    def end_programs(self) -> None:
+        """Ends the programs that run once: their time is over."""
+        for crew in self.workloads:
+            if isinstance(crew, Command) and crew.once:
+                crew.stop()
+
     def grown(self, topic: str, partitions: int) -> None:
         """A topic now has this many partitions. Its clients use them from their next operation or
         metadata lookup on."""

@@ -280,9 +280,9 @@ class Command(Producers):
                 self._wanted
                 and child is not None
                 and child.end_group() is not None
-                and (self._once or now() >= self._started_at + AGAIN_AFTER)
+                and (self.once or now() >= self._started_at + AGAIN_AFTER)
             ):
-                self._died(child, by="itself", again=not self._once and self._starts < MOST_STARTS)
+                self._died(child, by="itself", again=not self.once and self._starts < MOST_STARTS)
                 if self._wanted:
                     self._begin()
             if now() >= self._looked_at + LOOKS_EVERY:
@@ -327,7 +327,7 @@ class Command(Producers):
                 return
             if self._by_signal:
                 self._child.signal(signal.SIGUSR2)
-            elif not self._once:
+            elif not self.once:
                 self._end(gently=True)
 
     @property
@@ -335,25 +335,26 @@ class Command(Producers):
         return self.spec.options.get("move", "restart") == "signal"
 
     @property
-    def _once(self) -> bool:
+    def once(self) -> bool:
+        """Whether it is not started again when it ends."""
         return self.spec.options.get("once") is True
 
     @property
     def ended(self) -> bool:
         """Whether it runs once and has ended."""
-        return self._once and self._starts > 0 and not self._wanted
+        return self.once and self._starts > 0 and not self._wanted
 
     def ask_to_move(self, source: str, destination: str, *, drained: bool) -> Sequence[Member]:
         with self._lock:
             if self.cluster != source:
                 return []
             self.cluster = destination
-            if (self._by_signal or self._once) and self._child is not None and self.alive:
+            if (self._by_signal or self.once) and self._child is not None and self.alive:
                 self._written.sample(destination)
                 self._address_file.write_text(self._bootstrap(destination) + "\n")
                 if self._by_signal:
                     self._child.signal(signal.SIGUSR1)
-            elif self._wanted and not self._once:
+            elif self._wanted and not self.once:
                 self._end(gently=drained)
                 self._begin()
         return []

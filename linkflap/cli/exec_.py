@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from linkflap.cli.output import NOTES, RUNS, check_output, new_folder
 from linkflap.cli.run import record_run, show_schedule
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.payload import drawn_seed
-from linkflap.harness.model.scenario import Minimums, Option, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import Minimums, MirrorSpec, Option, Scenario, WorkloadSpec
 from linkflap.harness.workloads import COMMAND
 
 if TYPE_CHECKING:
@@ -175,9 +176,11 @@ def exec_(
             over.set()
             shown.join()
 
-    record_run(chosen, RUNTIME, folder, _to_repeat(), warm=True, keep=keep, beside=printed)
+    record_run(
+        chosen, RUNTIME, folder, _to_repeat(chosen.seed), warm=True, keep=keep, beside=printed
+    )
     verdict = judge([folder], NOTES.through, as_json=as_json, junit=junit)
-    return _ended(folder, within) or verdict
+    return _ended(folder, chosen.duration) or verdict
 
 
 def _based_on(
@@ -206,7 +209,9 @@ def _based_on(
             Path(schedule), seed=seed, chosen=True, topology=given, program=program
         )
         if mirror or options:
-            made = replace(made, mirror=request.mirrored_by(mirror or made.mirror.kind))
+            kept = {} if mirror else {**made.mirror.options}
+            spec = MirrorSpec(kind=mirror or made.mirror.kind, options={**kept, **options})
+            made = replace(made, mirror=spec)
     else:
         made = scenario(schedule, request)
     home = made.topology.clusters[0].name
@@ -230,7 +235,7 @@ def _follow(path: Path, progress: Progress, over: threading.Event) -> None:
             return
 
 
-def _ended(folder: Path, within: str) -> int:
+def _ended(folder: Path, within: float) -> int:
     """The command's exit status as a shell gives it. Says if it failed. Raises EnvironmentFailure
     where it never ran."""
     from linkflap.harness.model.events import ClientDied, ProgramStarted, of_kind
@@ -242,8 +247,8 @@ def _ended(folder: Path, within: str) -> int:
     died = [e for e in of_kind(events, ClientDied) if e.process == PROGRAM and e.by == "itself"]
     if not died:
         click.echo(
-            f"linkflap: the command had not ended after {within}, and was ended; give it more time "
-            "with --within",
+            f"linkflap: the command had not ended within {within:g} s, and was ended; give it more "
+            "time with --within",
             err=True,
         )
         return 143
@@ -253,7 +258,13 @@ def _ended(folder: Path, within: str) -> int:
     return 128 - status if status < 0 else status
 
 
-def _to_repeat() -> str:
-    import sys
-
-    return shlex.join(["linkflap", *sys.argv[1:]])
+def _to_repeat(seed: int) -> str:
+    """The command that does the same again, into another folder."""
+    words = sys.argv[1:]
+    end = words.index("--") if "--" in words else len(words)
+    own = [word for word in words[:end] if not word.startswith(("--out=", "--seed="))]
+    for name in ("--out", "--seed"):
+        if name in own:
+            del own[own.index(name) : own.index(name) + 2]
+    at = own.index("exec") + 1
+    return shlex.join(["linkflap", *own[:at], "--seed", str(seed), *own[at:], *words[end:]])

@@ -358,6 +358,7 @@ def _play(
         what="the workload's duration",
         every=0.1,
     )
+    world.clients.end_programs()
     player.join(within=patient(LONGEST_FAULT), tick=watch)
     _work_on(scenario, world, watch, since=player.last_ended)
     for failure in player.failures:

@@ -77,7 +77,11 @@ def test_defaults_read_committed_and_deliver_at_least_once() -> None:
         ({"producer.lingr.ms": 5}, "of a producer (did you mean 'linger.ms'?); write producer.lin"),
         ({"consumer.linger.ms": 5}, "Kafka has no setting 'linger.ms' of a consumer"),
         ({"consumer.fetch.max.wait.ms": "soon"}, "is 'soon'; give a whole number from 0 to 21474"),
-        ({"producer.acks": "none"}, "is 'none'; give one of -1, 0, 1, all"),
+        (
+            {"producer.compression.type": "fast"},
+            "is 'fast'; give one of gzip, lz4, none, snappy, zstd",
+        ),
+        ({"producer.acks": "1"}, "setting producer.acks of mirror mm2 is not passed on"),
         ({"consumer.isolation.level": "read_uncommitted"}, "is not passed on"),
         ({"consumer.group.id": "x"}, "is not passed on"),
         ({"producer.transaction.timeout.ms": 1}, "is not passed on"),

@@ -641,7 +641,11 @@ def test_a_mistake_is_named_with_its_line(
     [
         ("offset.lag.max = -1", 5, "setting offset.lag.max of mirror mm2 is -1; give a whole"),
         ('\n"offset.lag.max" = -1', 6, "setting offset.lag.max of mirror mm2 is -1; give a whole"),
-        ("offset.lag.max = 10\nproducer.acks = 7", 6, "setting producer.acks of mirror mm2 is 7"),
+        (
+            "offset.lag.max = 10\nproducer.linger.ms = -7",
+            6,
+            "setting producer.linger.ms of mirror mm2 is -7",
+        ),
         ("producer.linger.ms = [1]", 5, "mirror.options.settings.producer.linger.ms is wrong"),
         ("offset.lag.max = 10\ntransforms = 'x'", 6, "mirror mm2 takes no transforms"),
     ],

@@ -492,6 +492,23 @@ def test_of_the_others_there_what_is_lost_is_found(tmp_path: Path, east: int, we
     assert kinds(judgement) == {"mirror-hole"}
 
 
+@pytest.mark.parametrize(
+    ("west", "lost"),
+    [
+        # as many others as east deleted came before b: it is the one that east still has
+        ([b"x", b"b", b"c", b"d", b"b", b"c", b"d"], True),
+        # the first b may be the one that east deleted
+        ([b"b", b"a", b"b", b"c", b"d"], False),
+    ],
+)
+def test_what_comes_again_after_as_many_as_were_deleted_shows_what_is_missing(
+    tmp_path: Path, west: Values, *, lost: bool
+) -> None:
+    shortened(tmp_path, "east", [b"x", b"a", b"b", b"c", b"d"], 1)
+    shortened(tmp_path, "west", west, 0)
+    assert ("mirror-hole" in kinds(verdict(tmp_path))) == lost
+
+
 def test_a_mirror_that_repeats_records_of_equal_content_is_not_accused(tmp_path: Path) -> None:
     values = AGAIN[:4]
     written(tmp_path, destination([*values[:2], *values, *AGAIN[4:]]), topic="orders")

@@ -45,7 +45,7 @@ from linkflap.spark_verify.facts.eras import (
 )
 from linkflap.spark_verify.facts.partition_facts import MirrorStop
 from linkflap.spark_verify.facts.sends_and_reads import Sends
-from linkflap.spark_verify.facts.view import DATA, Batches, Bools, Ints, PartitionView
+from linkflap.spark_verify.facts.view import DATA, Batches, Bools, Ints, PartitionView, Records
 
 Tail = Literal["lost-with-source", "died-with-destination", "drained", "unknown", "another-hop"]
 """The meaning of a missing tail. `died-with-destination`: every broker of the destination was
@@ -337,7 +337,8 @@ def hop(
     )
     unordered = unsettled
     if by_content(view):
-        unordered = np.concatenate((unsettled, _alike(source, ours.uid[mirrored], copy)))
+        alike = _alike(source, ours, np.flatnonzero(came), mirrored[copy > 0])
+        unordered = np.concatenate((unsettled, alike))
     settled = position[kept & ~among(ours.uid[mirrored], unordered)]
     return Hop(
         mirrored_range=mirrored_range,
@@ -371,16 +372,23 @@ def hop(
     )
 
 
-def _alike(source: Log, came: Ints, copy: Ints) -> Ints:
-    """Names of records that came again, or, once some did, whose content several records of the
-    source have: any of these, or a deleted one, may have come first."""
-    theirs, again = source.records, came[copy > 0]
+def _alike(source: Log, ours: Records, came: Ints, again: Ints) -> Ints:
+    """Names of records that came `again`, or, once some did, whose content several records of the
+    source have: any of these, or a deleted one, may have come first. Of what `came`, the first of a
+    content is no deleted record's once as many others came before it as the source has deleted."""
+    theirs = source.records
     if not len(again):
         return again
     twice = theirs.digest[source.visible]
     twice = twice[copies(twice)[1] > 0]
-    alike = theirs.uid[source.visible & among(theirs.digest, twice)]
-    return np.concatenate((alike, again)) if source.replica.log_start > 0 else alike
+    contents = ours.digest[came]
+    early = contents[copies(contents)[1] == 0][: source.replica.log_start]
+    return np.concatenate(
+        (
+            theirs.uid[source.visible & among(theirs.digest, twice)],
+            ours.uid[again[among(ours.digest[again], early)]],
+        )
+    )
 
 
 def _ended_behind(
