@@ -150,6 +150,7 @@ class WorkloadClients:
         """Ends the programs that run once: their time is over."""
         for crew in self.workloads:
             if isinstance(crew, Command) and crew.once:
+                crew.look()  # it may have ended since, by itself
                 crew.stop()
 
     def grown(self, topic: str, partitions: int) -> None:

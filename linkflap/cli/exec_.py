@@ -18,8 +18,8 @@ import click
 from linkflap.cli import completion
 from linkflap.cli.judge import judge
 from linkflap.cli.log_options import mirror_options
-from linkflap.cli.output import NOTES, RUNS, check_output, new_folder
-from linkflap.cli.run import record_run, show_schedule
+from linkflap.cli.output import NOTES, check_output, new_folder
+from linkflap.cli.run import record_run, recording_options, show_schedule
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.payload import drawn_seed
 from linkflap.harness.model.scenario import Minimums, MirrorSpec, Option, Scenario, WorkloadSpec
@@ -46,14 +46,6 @@ PROGRAM: Final = f"{COMMAND}-1"
     "--mirror",
     shell_complete=completion.mirrors,
     help="What replicates over the links (linkflap list mirrors); by default the schedule's.",
-)
-@click.option(
-    "--set",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    shell_complete=completion.mirror_options,
-    help="An option of the mirror, e.g. producer_ids=keep.",
 )
 @click.option(
     "--schedule",
@@ -89,16 +81,7 @@ PROGRAM: Final = f"{COMMAND}-1"
     metavar="TIME",
     help="When COMMAND is ended if it has not ended by itself: seconds, or 90s, 5m, 2h.",
 )
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Seed of the schedule.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help=f"The run directory to make; by default a new one in {RUNS}/.",
-)
-@click.option("--dry-run", is_flag=True, help="Print the topology and the schedule; start nothing.")
-@click.option("--keep", is_flag=True, help="Leave the brokers' data folders in the run directory.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
+@recording_options
 def exec_(
     words: Sequence[str],
     topology: str | None,
@@ -177,7 +160,7 @@ def exec_(
             shown.join()
 
     record_run(
-        chosen, RUNTIME, folder, _to_repeat(chosen.seed), warm=True, keep=keep, beside=printed
+        chosen, RUNTIME, folder, to_repeat(words, chosen.seed), warm=True, keep=keep, beside=printed
     )
     verdict = judge([folder], NOTES.through, as_json=as_json, junit=junit)
     return _ended(folder, chosen.duration) or verdict
@@ -242,7 +225,7 @@ def _ended(folder: Path, within: float) -> int:
     from linkflap.harness.rundir import RunReader
 
     events, _ = RunReader(folder).events()
-    if not any(True for _ in of_kind(events, ProgramStarted)):
+    if not of_kind(events, ProgramStarted):
         raise EnvironmentFailure(f"the command was not started; see {folder}")
     died = [e for e in of_kind(events, ClientDied) if e.process == PROGRAM and e.by == "itself"]
     if not died:
@@ -258,13 +241,14 @@ def _ended(folder: Path, within: float) -> int:
     return 128 - status if status < 0 else status
 
 
-def _to_repeat(seed: int) -> str:
-    """The command that does the same again, into another folder."""
-    words = sys.argv[1:]
-    end = words.index("--") if "--" in words else len(words)
-    own = [word for word in words[:end] if not word.startswith(("--out=", "--seed="))]
-    for name in ("--out", "--seed"):
-        if name in own:
-            del own[own.index(name) : own.index(name) + 2]
-    at = own.index("exec") + 1
-    return shlex.join(["linkflap", *own[:at], "--seed", str(seed), *own[at:], *words[end:]])
+def to_repeat(words: Sequence[str], seed: int) -> str:
+    """The command line that runs `words` again in the same way, into another folder."""
+    own = sys.argv[1 : len(sys.argv) - len(words)]
+    own = own[:-1] if own[-1] == "--" else own
+    kept: list[str] = []
+    while own:
+        name, equals, _ = own[0].partition("=")
+        gone = name in ("--out", "--seed")
+        kept += [] if gone else own[:1]
+        del own[: 2 if gone and not equals else 1]
+    return shlex.join(["linkflap", *kept, "--seed", str(seed), "--", *words])

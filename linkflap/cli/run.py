@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -89,6 +89,44 @@ def _budgets(budgets: Budgets) -> str:
     return f"; at most {', '.join(parts)}" if parts else ""
 
 
+Command = TypeVar("Command", bound=Callable[..., object])
+_OPTIONS: Final = (
+    click.option(
+        "--set",
+        "options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        shell_complete=completion.mirror_options,
+        help="An option of the mirror, e.g. producer_ids=keep.",
+    ),
+    click.option(
+        "--seed",
+        type=click.IntRange(0, 2**32 - 1),
+        help="Seed of the schedule and the payloads; by default a new one.",
+    ),
+    click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        help=f"The run directory to make; by default a new one in {RUNS}/.",
+    ),
+    click.option(
+        "--dry-run", is_flag=True, help="Print the topology and the schedule; start nothing."
+    ),
+    click.option(
+        "--keep", is_flag=True, help="Leave the brokers' data folders in the run directory's logs/."
+    ),
+    click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
+    click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there."),
+)
+
+
+def recording_options(command: Command) -> Command:
+    """Adds the options of all commands that record a run."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
 @click.command()
 @click.argument("scenario_name", metavar="SCENARIO", shell_complete=completion.scenarios)
 @click.option(
@@ -102,14 +140,6 @@ def _budgets(budgets: Budgets) -> str:
     "--mirror",
     shell_complete=completion.mirrors,
     help="What replicates over the links (linkflap list mirrors).",
-)
-@click.option(
-    "--set",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    shell_complete=completion.mirror_options,
-    help="An option of the mirror, e.g. producer_ids=keep.",
 )
 @click.option(
     "--clients",
@@ -137,18 +167,7 @@ def _budgets(budgets: Budgets) -> str:
         "(linkflap docs own-application)."
     ),
 )
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**32 - 1),
-    help="Seed of the schedule and the payloads; by default a new one.",
-)
 @click.option("--duration", metavar="TIME", help="Length of the workload: seconds, or 90s, 5m, 2h.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    help=f"The run directory to make; by default a new one in {RUNS}/.",
-)
-@click.option("--dry-run", is_flag=True, help="Print the topology and the schedule; start nothing.")
 @click.option(
     "--save",
     "saved",
@@ -162,12 +181,8 @@ def _budgets(budgets: Budgets) -> str:
     help="Run it this many times, each with another seed, and count the verdicts.",
 )
 @click.option("--until-fail", is_flag=True, help="With --count: stop at the first invalid run.")
+@recording_options
 @click.option("--no-verify", is_flag=True, help="Only record; judge later with linkflap verify.")
-@click.option(
-    "--keep", is_flag=True, help="Leave the brokers' data folders in the run directory's logs/."
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
 def run(
     scenario_name: str,
     topology: str | None,

@@ -25,6 +25,7 @@ from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
 from linkflap.chaos.schedule import check
 from linkflap.cli import commands
 from linkflap.cli.commands import linkflap
+from linkflap.cli.exec_ import to_repeat
 from linkflap.cli.log_options import logs_request, option_value
 from linkflap.cli.output import annotate, check_junit
 from linkflap.harness import runtimes
@@ -80,6 +81,17 @@ def test_exec_refuses_what_it_could_not_run_or_judge(words: list[str], says: str
     done = CliRunner().invoke(linkflap, ["exec", "--dry-run", *words], standalone_mode=False)
     assert isinstance(done.exception, InputError)
     assert says in str(done.exception)
+
+
+@pytest.mark.parametrize("dashes", [["--"], []])
+def test_exec_runs_again_into_another_folder_with_its_seed(
+    monkeypatch: pytest.MonkeyPatch, dashes: list[str]
+) -> None:
+    words = ["sh", "--out", "x", "--seed=1", "--"]
+    own = ["--offline", "exec", "--out", "run", "--topic", "orders", "--seed=3"]
+    monkeypatch.setattr(sys, "argv", ["linkflap", *own, *dashes, *words])
+    again = "linkflap --offline exec --topic orders --seed 7 -- sh --out x --seed=1 --"
+    assert to_repeat(words, 7) == again
 
 
 @pytest.mark.parametrize("text", ["delivery", "=exactly-once", ""])

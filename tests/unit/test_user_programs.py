@@ -508,6 +508,18 @@ def test_one_that_runs_once_only_has_another_address_after_a_failover(
     assert "stopped" not in output(writer)
 
 
+@pytest.mark.parametrize("once", [True, False])
+def test_only_a_program_that_runs_once_is_ended_when_its_time_is_over(
+    program: Callable[..., Command], writer: RunWriter, *, once: bool
+) -> None:
+    mine = program(once=once)
+    clients = WorkloadClients([mine], writer)
+    mine.start()
+    said(writer, 1)
+    clients.end_programs()
+    assert (mine.alive, clients.all_ended) == (not once, once)
+
+
 def test_it_can_be_suspended_and_continued(
     program: Callable[..., Command], writer: RunWriter
 ) -> None:
