@@ -1,20 +1,18 @@
 """Reads a scenario file.
 
-Every error is one sentence with the file, the line, what is wrong, and what was expected. TOML
-parsers report lines only for syntax errors; an error about a value needs a line too. Settings of
-brokers and topics have Kafka's names: some are refused, the others are passed on.
+Every error is one sentence with the file, the line, what is wrong, and what was expected. Settings
+of brokers and topics have Kafka's names: some are refused, the others are passed on.
 """
 
 from __future__ import annotations
 
 import random
 import re
-import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn, TypeGuard, get_args
+from typing import Final
 
 import msgspec
 
@@ -29,6 +27,7 @@ from linkflap.chaos.faults import FAULTS, check_options
 from linkflap.chaos.scenario_file.schema import FaultTable, ScenarioFile, WorkloadTable
 from linkflap.chaos.triggers import condition, known
 from linkflap.harness import mirrors, runtimes
+from linkflap.harness.machine.toml_file import KeyPath, TomlFile, content_and_lines
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import (
     IN_SYNC,
@@ -54,199 +53,28 @@ from linkflap.harness.workloads.client import value_of
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.topologies import parse
 
-KeyPath = tuple[str | int, ...]
-"""Keys and indices from the root of the file: ("fault", 1, "options", "latency")."""
-_HEADER = re.compile(r"^\s*(\[\[|\[)\s*(.+?)\s*\]{1,2}\s*(?:#.*)?$")
-_KEY = re.compile(
-    r"""^\s*((?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+))*)\s*="""
-)
-_PART = re.compile(r""""([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+)""")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValueLines:
-    """The lines of a file's tables and keys, from 1."""
+class Reader(TomlFile):
+    """A scenario file, and what a user chose instead of parts of it."""
 
-    lines: Sequence[tuple[KeyPath, int]]
-
-    def line(self, path: KeyPath) -> int:
-        """The line on which a value begins; for a missing or nested value, the line of the nearest
-        enclosing table."""
-        for length in range(len(path), 0, -1):
-            asked = _dotted(path[:length])
-            for each, line in self.lines:
-                if f"{_dotted(each)}.".startswith(f"{asked}."):
-                    return line
-        return 1
-
-
-def _dotted(path: KeyPath) -> str:
-    """A name with dots is one key, or several."""
-    return ".".join(map(str, path))
-
-
-def value_lines(text: str) -> ValueLines:
-    """The lines of a file without syntax errors. Keys in inline tables, and in values of several
-    lines, have the line of the outer key."""
-    found: list[tuple[KeyPath, int]] = []
-    table: KeyPath = ()
-    counts: dict[KeyPath, int] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        header = _HEADER.match(line)
-        if header:
-            table = _table(_split(header[2]), counts, repeated=header[1] == "[[")
-            found.append((table, number))
-        elif key := _KEY.match(line):
-            found.append(((*table, *_split(key[1])), number))
-    return ValueLines(lines=found)
-
-
-def _table(names: Sequence[str], counts: dict[KeyPath, int], *, repeated: bool) -> KeyPath:
-    """The path of a header: tables of an array are counted, and `[fault.options]` belongs to the
-    last `[[fault]]`."""
-    path: KeyPath = ()
-    for index, name in enumerate(names):
-        path = (*path, name)
-        last = index == len(names) - 1
-        if last and repeated:
-            counts[path] = counts.get(path, -1) + 1
-        if path in counts:
-            path = (*path, counts[path])
-    return path
-
-
-def _split(dotted: str) -> list[str]:
-    return [
-        next(part for part in found.groups() if part is not None)
-        for found in _PART.finditer(dotted)
-    ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
-    path: Path
-    where: ValueLines
     asked: Topology | None = None
     """The topology that replaces the file's. Whether it can play the schedule is not the file's
     mistake: `schedule.check` refuses it without a line."""
     program: WorkloadSpec | None = None
     """The program that replaces the file's workloads, at home on the first cluster."""
 
-    def fail(self, at: KeyPath, sentence: str) -> NoReturn:
-        raise InputError(f"{self.path}, line {self.where.line(at)}: {sentence}")
-
-    def known(self, at: KeyPath, what: str, name: str, known: Iterable[str]) -> None:
-        """Raises InputError for a name that is not in a registry."""
-        names = sorted(known)
-        if name not in names:
-            self.fail(
-                at,
-                f"there is no {what} {name!r}{nearest(name, names)}; known: {', '.join(names)}",
-            )
-
-    def placed(self, at: KeyPath, check: Callable[[], object]) -> None:
-        """Runs a check that does not know the file, and adds the file and line to its error."""
+    def missing(self, at: KeyPath, name: str) -> str:
+        """What kind of target the fault at this path takes."""
+        if name != "target":
+            return ""
         try:
-            check()
-        except InputError as error:
-            self.fail(at, str(error))
-
-
-_AT: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$")
-
-
-_UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
-
-
-_MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
-
-
-_NO_CHOICE: Final = re.compile(r"Invalid enum value '(?P<value>[^']*)'")
-
-
-_STEP: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+)\]|\[(\.\.\.)\]")
-
-
-def explain(
-    reader: Reader, content: Mapping[str, object], error: msgspec.ValidationError
-) -> NoReturn:
-    """msgspec's message with the line, and for an unknown name with the nearest known one."""
-    found = _AT.match(str(error))
-    what, at = (found["what"], _path(found["path"] or "$", content)) if found else (str(error), ())
-    if unknown := _UNKNOWN.match(what):
-        names = _fields(at)
-        sentence = (
-            f"there is no {unknown['name']!r} here{nearest(unknown['name'], names)}; known: "
-            f"{', '.join(names)}"
-        )
-        reader.fail((*at, unknown["name"]), sentence)
-    if missing := _MISSING.match(what):
-        why = _wanted_target(content, at) if missing["name"] == "target" else ""
-        reader.fail(at, f"{missing['name']!r} is missing{why}; add {missing['name']} = …")
-    if other := _NO_CHOICE.match(what):
-        known = [repr(each) for each in _choices(at) if each]
-        reader.fail(at, f"{at[-1]} is {other['value']!r}; it can be {' or '.join(known)}")
-    dotted = ".".join(map(str, at))
-    reader.fail(at, f"{dotted} is wrong: {what[:1].lower()}{what[1:]}")
-
-
-def _wanted_target(content: Mapping[str, object], at: KeyPath) -> str:
-    """What kind of target the fault at this path takes; empty where that cannot be known."""
-    try:
-        of = msgspec.convert(content["fault"], list[dict[str, object]])[int(at[1])]
-        reason = FAULTS[str(of["fault"])].applies_to("", parse(str(content["topology"])))
-    except (LookupError, msgspec.ValidationError, InputError):
-        return ""
-    return f" ({of['fault']}: {reason})" if reason else ""
-
-
-def _path(text: str, content: object) -> KeyPath:
-    """msgspec's path (`$.fault[1].at`) as keys and indices. msgspec writes a key of a mapping as
-    `[...]`; if there are several keys, the first one is taken."""
-    path: list[str | int] = []
-    for name, index, some in _STEP.findall(text):
-        step: str | int = name or (int(index) if index else "")
-        if some and isinstance(content, dict):
-            step = next(
-                (
-                    key
-                    for key, value in content.items()
-                    if not isinstance(value, str | int | float | bool)
-                ),
-                "",
-            )
-        path.append(step)
-        if isinstance(content, dict) and isinstance(step, str):
-            content = content.get(step)
-        elif isinstance(content, list) and isinstance(step, int):
-            content = content[step]
-    return tuple(path)
-
-
-def _fields(at: KeyPath) -> list[str]:
-    """The allowed names in the table at this path."""
-    return [field.name for field in msgspec.structs.fields(_table_at(at))]
-
-
-def _choices(at: KeyPath) -> Sequence[str]:
-    """The values of a field that has only some."""
-    fields = msgspec.structs.fields(_table_at(at))
-    return next((get_args(field.type) for field in fields if field.name == at[-1]), ())
-
-
-def _table_at(at: KeyPath) -> type[msgspec.Struct]:
-    """The table at this path, or that has the value there."""
-    table: type[msgspec.Struct] = ScenarioFile
-    for step in at:
-        inner = next(
-            (field.type for field in msgspec.structs.fields(table) if field.name == step), None
-        )
-        table = next(filter(_is_table, (inner, *get_args(inner))), table)
-    return table
-
-
-def _is_table(kind: object) -> TypeGuard[type[msgspec.Struct]]:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+            of = msgspec.convert(self.content["fault"], list[dict[str, object]])[int(at[1])]
+            topology = parse(str(self.content["topology"]))
+            reason = FAULTS[str(of["fault"])].applies_to("", topology)
+        except (LookupError, msgspec.ValidationError, InputError):
+            return ""
+        return f" ({of['fault']}: {reason})" if reason else ""
 
 
 _RESERVED: Final = re.compile(
@@ -337,8 +165,6 @@ def _knows(of: str, name: str, asked: str) -> bool:
         return True
 
 
-LARGEST: Final = 1 << 20
-"""The largest scenario file in bytes, far above any real one."""
 _OF_KAFKA: Final = (
     ("topics", "config"),
     ("cluster", "*", "config"),
@@ -365,27 +191,19 @@ def read(
     """The scenario of a file, on its own topology or another one, and with its own workloads, or a
     `program` on the first cluster. `seed` is used if the file has none, or if the user chose it
     (`chosen`). Raises InputError."""
-    text = _text(path)
-    try:
-        content = _with_names(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is not TOML: {error}; correct it there") from None
-    except RecursionError:
-        raise InputError(f"{path} is nested too deeply for a scenario; correct it there") from None
-    reader = Reader(path=path, where=value_lines(text), asked=topology, program=program)
-    if content.get("schema") != SCHEMA_VERSION:
-        given = content.get("schema")
-        says = f"schema is {given!r}" if given is not None else "schema is missing"
-        reader.fail(
-            ("schema",),
-            f"{says}; this linkflap reads schema = {SCHEMA_VERSION}: write that as the file's first"
-            " line",
-        )
-    try:
-        file = msgspec.convert(content, ScenarioFile)
-    except msgspec.ValidationError as error:
-        explain(reader, content, error)
+    reader = _opened(path, topology, program)
+    reader.check_schema(SCHEMA_VERSION)
+    file = reader.to(ScenarioFile)
     return _scenario(reader, file, seed if chosen or file.seed is None else file.seed)
+
+
+def _opened(
+    path: Path, topology: Topology | None = None, program: WorkloadSpec | None = None
+) -> Reader:
+    content, where = content_and_lines(
+        path, "scenario file", f"linkflap run NAME --dry-run --save {path} writes one", _with_names
+    )
+    return Reader(path=path, content=content, where=where, asked=topology, program=program)
 
 
 def _with_names(content: Mapping[str, object]) -> Mapping[str, object]:
@@ -420,31 +238,7 @@ def _joined(table: Mapping[str, object]) -> Iterable[tuple[str, object]]:
 def check_kafka(path: Path, made: Scenario, runtime: str) -> None:
     """Raises InputError, with the line, for a Kafka release in a file's topology that the runtime
     cannot run on any machine."""
-    reader = Reader(path=path, where=value_lines(_text(path)))
-    reader.placed(("topology",), lambda: runtimes.check(runtime, made.topology))
-
-
-def _text(path: Path) -> str:
-    try:
-        if path.stat().st_size > LARGEST:
-            raise InputError(
-                f"{path} is larger than {LARGEST >> 20} MiB, which no scenario is; name a scenario "
-                "file"
-            )
-        return path.read_text("utf-8-sig")  # editors on Windows begin a file with a BOM
-    except FileNotFoundError:
-        raise InputError(
-            f"there is no scenario file {path}; linkflap run NAME --dry-run --save {path} "
-            "writes one"
-        ) from None
-    except OSError as error:
-        raise InputError(
-            f"the scenario file {path} cannot be read ({error.strerror}); name one that can"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is not UTF-8 (byte {error.start}), as TOML has to be; save it as UTF-8"
-        ) from None
+    _opened(path).placed(("topology",), lambda: runtimes.check(runtime, made.topology))
 
 
 def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
@@ -492,8 +286,11 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
 
 def _budgets(reader: Reader, file: ScenarioFile) -> Budgets:
     kinds = [kind.name for check in REGISTRY.values() for kind in check.anomalies]
-    for kind in file.budgets.allowed:
-        reader.known(("budgets", "allowed", kind), "kind of anomaly", kind, kinds)
+    for kind, most in file.budgets.allowed.items():
+        at = ("budgets", "allowed", kind)
+        reader.known(at, "kind of anomaly", kind, kinds, "linkflap docs checks has them all")
+        if most < 0:
+            reader.fail(at, f"{kind} is {most}; give how many a cluster may have, 0 or more")
     return Budgets(**msgspec.structs.asdict(file.budgets))
 
 

@@ -128,7 +128,8 @@ class BudgetsTable(Table, frozen=True, kw_only=True):
 
     rpo_records: Number | None = None
     rto_seconds: Seconds | None = None
-    allowed: dict[Name, Number] = {}
+    allowed: dict[str, Annotated[int, Meta(extra_json_schema={"minimum": 0})]] = {}
+    """The reader refuses negative numbers: msgspec's own error would not name the key."""
 
 
 class ScenarioFile(Table, frozen=True, kw_only=True):

@@ -388,6 +388,10 @@ options = {{ {options} }}"""
             "[budgets.allowed]\ngroup-replays = 5",
             "there is no kind of anomaly 'group-replays' (did you mean 'group-replay'?)",
         ),
+        (
+            "[budgets.allowed]\ngroup-replay = -5",
+            "group-replay is -5; give how many a cluster may have, 0 or more",
+        ),
         ("[budgets]\nrto_seconds = 5.0", "a budget is what a failover may cost, and no fault of"),
         (
             '[[workload]]\ncommand = ["true"]\nhome = "A"\nreads = ["A.orders"]',

@@ -9,17 +9,18 @@ folder of linkflap's own Python comes first in PATH.
 from __future__ import annotations
 
 import os
+import re
 import shlex
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
 from linkflap.harness.machine.java import java_for
+from linkflap.harness.machine.toml_file import KeyPath, TomlFile, content_and_lines
 from linkflap.harness.machine.user_programs import program
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.guarantee import (
@@ -115,14 +116,14 @@ class SecondsTable(ManifestTable, frozen=True, kw_only=True):
 
 
 SCHEMA: Final = 1
-LARGEST: Final = 1 << 20
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,59}")
 
 
 class MirrorManifest(ManifestTable, frozen=True, kw_only=True):
     """A user's own mirror."""
 
     schema: int
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
+    name: str
     guarantee: GuaranteeTable
     commands: CommandsTable
     environment: Mapping[str, str] = {}
@@ -156,47 +157,22 @@ class MirrorManifest(ManifestTable, frozen=True, kw_only=True):
 
 def read(path: Path, *, runnable: bool = True) -> MirrorManifest:
     """Reads a manifest; unless it is to run (`runnable`), its programs need not be there. Raises
-    InputError: one sentence with the file, what is wrong, and how to fix it."""
-    content = _content(path)
-    if content.get("schema") != SCHEMA:
-        _fail(
-            path,
-            f"schema is {content.get('schema', 'missing')}; this linkflap reads schema = {SCHEMA}: "
-            "write that into it",
-        )
-    try:
-        manifest = msgspec.convert(content, MirrorManifest)
-    except msgspec.ValidationError as error:
-        reason = (
-            str(error)
-            .replace("Object ", "a table ")
-            .replace("`", "'")
-            .replace("$.", "")
-            .replace("$", "the manifest")
-        )
-        _fail(
-            path,
-            f"{reason[:1].lower()}{reason[1:]}; correct it there (linkflap docs own-mirror has "
-            "every key)",
-        )
-    for reason in _wrong(manifest):
-        _fail(path, reason)
+    InputError: one sentence with the file and line, what is wrong, and how to fix it."""
+    content, where = content_and_lines(path, "manifest", "name one with manifest=FILE")
+    file = TomlFile(path=path, content=content, where=where)
+    file.check_schema(SCHEMA)
+    manifest = file.to(MirrorManifest)
+    for at, reason in _wrong(manifest):
+        file.fail(at, reason)
     if manifest.kafka and runnable:
-        _look_for_kafka(manifest, path)
+        file.placed(("kafka",), lambda: look_for(_asked_kafka(manifest, path)))
     for name, words in manifest.every_command.items() if runnable else ():
         if program(words[0], path.parent) is None:
-            _fail(
-                path,
+            file.fail(
+                ("commands", *name.split()),
                 f"command {name}: there is no program {words[0]!r}; give its path, or install it",
             )
     return manifest
-
-
-def _look_for_kafka(manifest: MirrorManifest, path: Path) -> None:
-    try:
-        look_for(_asked_kafka(manifest, path))
-    except InputError as error:
-        _fail(path, f"kafka: {error}")
 
 
 def _asked_kafka(manifest: MirrorManifest, path: Path) -> str:
@@ -220,44 +196,26 @@ def java_of(manifest: MirrorManifest, path: Path) -> Mapping[str, str]:
     }
 
 
-def _content(path: Path) -> Mapping[str, object]:
-    try:
-        if path.stat().st_size > LARGEST:
-            _fail(
-                path,
-                f"it is larger than {LARGEST >> 20} MiB, too large for a manifest; name a manifest",
-            )
-        return tomllib.loads(path.read_text("utf-8-sig"))
-    except FileNotFoundError:
-        raise InputError(f"there is no manifest {path}; name one with manifest=FILE") from None
-    except OSError as error:
-        raise InputError(
-            f"the manifest {path} cannot be read ({error.strerror}); name one that can"
-        ) from None
-    except UnicodeDecodeError as error:
-        _fail(path, f"it is not UTF-8 (byte {error.start}), as TOML has to be; save it as UTF-8")
-    except tomllib.TOMLDecodeError as error:
-        _fail(path, f"it is not TOML: {error}; correct it there")
-    except RecursionError:
-        _fail(path, "it is nested too deeply; correct it there")
-
-
-def _fail(path: Path, reason: str) -> NoReturn:
-    raise InputError(f"manifest {path}: {reason}")
-
-
-def _wrong(manifest: MirrorManifest) -> Iterator[str]:
-    """Contradictions in the guarantee, and invalid names of environment variables."""
+def _wrong(manifest: MirrorManifest) -> Iterator[tuple[KeyPath, str]]:
+    """Contradictions in the guarantee, and invalid names: where, what."""
+    if not _NAME.fullmatch(manifest.name):
+        yield (
+            ("name",),
+            f"name is {manifest.name!r}; give it at most 60 letters, digits, dots, _ and -, and "
+            "begin with a letter or digit",
+        )
     promised = manifest.guarantee
     if promised.equality != "order" and not promised.offsets_kept:
         yield (
+            ("guarantee", "equality"),
             f"equality is {promised.equality}, which compares records at the same offset; declare "
-            "offsets_kept = true, or order"
+            "offsets_kept = true, or order",
         )
     if promised.producer_ids == "replaced" and promised.equality == "bytes":
         yield (
+            ("guarantee", "producer_ids"),
             "equality is bytes, but producer_ids are replaced, so no batch can be equal;"
-            ' declare equality = "records"'
+            ' declare equality = "records"',
         )
     for name, value in manifest.environment.items():
         if (
@@ -267,8 +225,9 @@ def _wrong(manifest: MirrorManifest) -> Iterator[str]:
             or "\0" in value
         ):
             yield (
+                ("environment", name),
                 f"environment: {name!r} cannot be set; a name has letters, digits and _, and does "
-                "not begin with LINKFLAP_"
+                "not begin with LINKFLAP_",
             )
 
 
