@@ -14,7 +14,7 @@ from linkflap.chaos.faults import (
     OF_CERTIFICATES,
     OF_PROGRAMS,
 )
-from linkflap.harness import mirrors
+from linkflap.harness import mirrors, runtimes
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import LIBRDKAFKA, MirrorSpec, Scenario, libraries
 from linkflap.harness.model.security import secured
@@ -89,13 +89,15 @@ class GeneratorBounds:
 
     def check(self) -> None:
         """Raises InputError for an unknown name, and for what this machine or the runtime cannot
-        play."""
+        play; SetupError where linkflap is offline and the cache lacks something."""
         for name in self.topologies:
             parse(arrows_of(name))
         for kind in self.mirrors:
             mirrors.check_kind(kind)
             for release in self.kafka:
-                mirrors.check_played(_smallest(kind, release), self.runtime)
+                smallest = _smallest(kind, release)
+                mirrors.check_played(smallest, self.runtime)
+                runtimes.check(self.runtime, smallest.topology)
         for named in self.clients:
             libraries(named)
         for fault in self.faults:

@@ -40,9 +40,13 @@ OFFLINE: Final = "LINKFLAP_OFFLINE"
 _NO: Final = frozenset({"", "0", "f", "false", "n", "no", "off"})
 
 
+def is_offline() -> bool:
+    return os.environ.get(OFFLINE, "").lower() not in _NO
+
+
 def check_online(*missing: str) -> None:
     """Raises SetupError where something is missing in the cache and nothing may be downloaded."""
-    if missing and os.environ.get(OFFLINE, "").lower() not in _NO:
+    if missing and is_offline():
         *some, last = missing
         what = f"{', '.join(some)} and {last} are" if some else f"{last} is"
         raise SetupError(

@@ -78,6 +78,16 @@ def lacks(says: str, fix: str) -> Finding:
     return Finding(ok=False, says=says, fix=fix)
 
 
+def on_first_use(what: str, how: str, fix: str = "") -> Finding:
+    """What is downloaded on first use: `how`. Where linkflap is offline, it lacks."""
+    if cache.is_offline():
+        return lacks(
+            f"{what} is not in the cache, and linkflap is offline",
+            "run linkflap fetch on a network first",
+        )
+    return note(f"{what} {how}", fix)
+
+
 _PLENTY_OF_PORTS: Final = 300
 
 
@@ -266,8 +276,8 @@ def look_at_java() -> Finding:
     if java.cached():
         return fine(f"{seen}; {wheels.JAVA} from PyPI is in the cache")
     if _has_pip():
-        return note(
-            f"{seen}; {wheels.JAVA} comes from PyPI on first use", "or install Java 17 or 21"
+        return on_first_use(
+            f"{seen}; {wheels.JAVA}", "comes from PyPI on first use", "or install Java 17 or 21"
         )
     return lacks(f"{seen}, and no pip to fetch one", "install Java 17 or 21, or pip")
 
@@ -291,8 +301,9 @@ def look_at_kafka() -> Finding:
     with_what = "mvn" if shutil.which("mvn") else "jgo, as there is no mvn"
     if DEFAULT_KAFKA in kept:
         return fine(f"{', '.join(kept)} in the cache; others are fetched with {with_what}")
-    return note(
-        f"{DEFAULT_KAFKA} is fetched on first use with {with_what}",
+    return on_first_use(
+        DEFAULT_KAFKA,
+        f"is fetched on first use with {with_what}",
         "or name a directory of jars: linkflap run … --topology "
         "'A@/my/kafka/libs->B@/my/kafka/libs'",
     )
@@ -305,7 +316,7 @@ def look_at_toxiproxy() -> Finding:
     go = _go_here()
     if go or _has_pip():
         by = f"with {go}" if go else f"with Go from PyPI ({wheels.GO})"
-        return note(f"toxiproxy-server {version} is built on first use {by}")
+        return on_first_use(f"toxiproxy-server {version}", f"is built on first use {by}")
     return lacks("no go and no pip to build it with", "install Go 1.23 or pip")
 
 

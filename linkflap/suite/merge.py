@@ -97,6 +97,9 @@ def _check(parts: Sequence[SuiteFolder]) -> None:
         raise InputError(
             "merge needs at least two suite directories; name the directory of each shard"
         )
+    again = Counter(part.root.resolve() for part in parts)
+    if twice := [root for root, count in again.items() if count > 1]:
+        raise InputError(f"{twice[0]} is named twice; name the directory of each shard once")
     first = parts[0]
     for part in parts:
         if part.plan.merged:
@@ -117,9 +120,10 @@ def _check(parts: Sequence[SuiteFolder]) -> None:
         for path, what in untrusted_files.special_entries(part.root):
             raise InputError(f"{part.root / path} {what}; remove it, and merge again")
     seen = Counter(part.plan.shard[0] for part in parts)
-    if twice := [n for n, count in seen.items() if count > 1]:
+    if several := [n for n, count in seen.items() if count > 1]:
         raise InputError(
-            f"shard {twice[0] + 1}/{first.plan.shard[1]} is given twice; name each shard once"
+            f"two of the directories are shard {several[0] + 1}/{first.plan.shard[1]}; name the "
+            "directory of each shard once"
         )
 
 

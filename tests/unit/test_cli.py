@@ -679,12 +679,15 @@ def test_the_sentence_of_an_error_is_written_once(tmp_path: Path, github: bool) 
     assert done.stderr.startswith("::error " if github else "linkflap: nowhere")
 
 
-@pytest.mark.parametrize("more", [["--dry-run"], [], ["--count", "2"]])
+@pytest.mark.parametrize(
+    "words",
+    ["run link-flap --dry-run", "run link-flap", "run link-flap --count 2", "suite smoke --runs 2"],
+)
 def test_what_is_missing_offline_is_said_before_anything_is_made(
-    tmp_path: Path, more: list[str]
+    tmp_path: Path, words: str
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "linkflap", "run", "link-flap", *more, "--offline"],
+        [sys.executable, "-m", "linkflap", *words.split(), "--offline"],
         env={**os.environ, "LINKFLAP_CACHE": str(tmp_path / "cache")},
         capture_output=True,
         text=True,

@@ -112,6 +112,12 @@ def test_without_pip_nothing_can_be_fetched(bare: Path, monkeypatch: pytest.Monk
     assert "runtime process: lacks java, spark, toxiproxy" in stream.getvalue()
 
 
+def test_offline_an_empty_cache_is_a_lack(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(doctor.cache.OFFLINE, "1")
+    lacking = {finding.name for finding in examine() if finding.ok is False}
+    assert lacking >= {"java", "spark", "kafka", "toxiproxy"}
+
+
 @pytest.mark.parametrize(
     ("printed", "ok", "says"),
     [

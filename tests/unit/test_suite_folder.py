@@ -425,7 +425,7 @@ def test_a_missing_shard_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "sentence"),
     [
-        (lambda root: shard(root / "x", 0), "shard 1/2 is given twice"),
+        (lambda root: shard(root / "x", 0), "two of the directories are shard 1/2; name"),
         (lambda root: shard(root, 1, 3), "merge shards of one suite"),
         (lambda root: shard(root, 1, plan=replace(SHARDED, seed=8)), "their seed differs"),
         (
