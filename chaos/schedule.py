@@ -14,11 +14,13 @@ from dataclasses import replace
 from typing import Protocol
 
 from linkflap.chaos.faults import (
+    BEYOND_ITS_OWN,
     BY_FAKETIME,
     FAULTS,
     IN_CONTAINERS,
     IN_PROCESSES,
     OF_CLIENTS,
+    ON_ATTACHED,
     check_options,
 )
 from linkflap.chaos.triggers import condition, known, unknown
@@ -27,7 +29,7 @@ from linkflap.harness.model.events import FaultBite, FaultEnd, FaultHeal, FaultS
 from linkflap.harness.model.faults import KILL, REVERSE, UNCLEAN
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.protocols import Bite, Fault, Recorder, World
-from linkflap.harness.model.scenario import IN_SYNC, FaultSpec, Scenario
+from linkflap.harness.model.scenario import IN_SYNC, OWN_GROUPS, FaultSpec, Scenario, group_of
 from linkflap.harness.model.texts import counted, nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import now, patient, pause, until
@@ -82,6 +84,8 @@ def check_in_sync(scenario: Scenario) -> None:
     ever be acknowledged."""
     homes = {workload.home for workload in scenario.workloads}
     for cluster in scenario.topology.clusters:
+        if cluster.bootstrap:
+            continue  # how many brokers it has is not known yet
         replicas = min(scenario.topics.replicas, cluster.brokers)
         own = scenario.topics.config.get(IN_SYNC) if cluster.name in homes else None
         needed = cluster.config.get(IN_SYNC, "") if own is None else own
@@ -90,6 +94,29 @@ def check_in_sync(scenario: Scenario) -> None:
                 f"{IN_SYNC} is {needed}, and topics on cluster {cluster.name} have "
                 f"{counted(replicas, 'replica')}, so that no write would be acknowledged; lower "
                 "it, or give the cluster more brokers (A:3) and topics more replicas"
+            )
+
+
+def check_attached(scenario: Scenario) -> None:
+    """Raises InputError for what would touch more than the run's own on clusters that linkflap did
+    not start: a fault, with its name, or a consumer group."""
+    if not scenario.topology.attached:
+        return
+    for spec in scenario.schedule:
+        if spec.fault in FAULTS and spec.fault not in ON_ATTACHED:
+            cluster = spec.on.entered
+            usual = f"it needs more of cluster {cluster} than its addresses"
+            raise InputError(
+                f"fault {spec.id!r} ({spec.fault}) cannot be played on {spec.target}, because "
+                f"linkflap did not start cluster {cluster}: "
+                f"{BEYOND_ITS_OWN.get(spec.fault, usual)}; faults of links, clients and topics can"
+            )
+    for workload in scenario.workloads:
+        group = group_of(workload)
+        if group and not group.startswith(OWN_GROUPS):
+            raise InputError(
+                f"group {group!r} of workload {workload.kind} may be somebody else's on clusters "
+                f"that linkflap did not start; let its name begin with {OWN_GROUPS}"
             )
 
 

@@ -49,6 +49,7 @@ def check(topology: Topology) -> Topology:
         check_brokers(cluster.name, cluster.brokers)
         check_kafka(cluster.name, cluster.kafka)
         secured(cluster.security)
+    _check_attached(topology)
     _check_spelling([c.name for c in topology.clusters])
     _check_links(topology)
     _check_single_way(topology)
@@ -109,6 +110,43 @@ def check_kafka(name: str, kafka: str) -> None:
         f"{kafka!r} is not a Kafka for {name}; write a release ({DEFAULT_KAFKA}), a folder (./dist)"
         " or an image"
     )
+
+
+def check_bootstrap(name: str, bootstrap: str) -> None:
+    """The addresses of a cluster that runs already: host:port, with commas between several."""
+    for address in bootstrap.split(","):
+        if not _HOST_AND_PORT.fullmatch(address) or not 0 < int(address.rpartition(":")[2]) < 65536:
+            raise InputError(
+                f"{address!r} is not an address of cluster {name}; write host:port, for example "
+                f"{name}@bootstrap:localhost:9092"
+            )
+
+
+_HOST_AND_PORT: Final = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
+
+
+def _check_attached(topology: Topology) -> None:
+    """Attached are all clusters of a topology, or none."""
+    attached = [cluster for cluster in topology.clusters if cluster.bootstrap]
+    for cluster in attached:
+        check_bootstrap(cluster.name, cluster.bootstrap)
+        if cluster.security:
+            raise InputError(
+                f"cluster {cluster.name} runs already, and linkflap attaches to listeners in plain "
+                "text only, because it writes its proxies' addresses into their answers; name a "
+                "PLAINTEXT listener, and leave the braces out"
+            )
+        if cluster.brokers != 1:
+            raise InputError(
+                f"cluster {cluster.name} runs already and has the brokers that it has; leave their "
+                "number out"
+            )
+    others = [cluster.name for cluster in topology.clusters if not cluster.bootstrap]
+    if attached and others:
+        raise InputError(
+            f"cluster {attached[0].name} runs already, and linkflap would have to start "
+            f"{others[0]}; give the addresses of all clusters, or of none"
+        )
 
 
 def _check_spelling(names: list[str]) -> None:

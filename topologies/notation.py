@@ -6,6 +6,9 @@ other. `rows` writes a topology for people.
     path     := cluster (("->" | "<->") cluster)+   A->B->C           A<->B is A->B and B->A
     cluster  := name ["@" kafka] [":" brokers] ["{" security "}"]       A@3.9.2:3{tls+scram}; given
              once, repeated at will
+              | name "@bootstrap:" host ":" port         A@bootstrap:localhost:9092, a cluster that
+             runs already; several addresses in double quotes, with commas:
+                A@"bootstrap:one:9092,two:9092"
     name     := a letter, then letters and digits, in parts that single hyphens or underscores join:
              us-east, eu_west
     kafka    := a release (3.9.2), a folder (./dist) or an image (apache/kafka); in double quotes
@@ -31,7 +34,14 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.security import canonical
 from linkflap.harness.model.texts import counted, nearest
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
-from linkflap.topologies.named import TOPOLOGIES, check, check_brokers, check_kafka, check_name
+from linkflap.topologies.named import (
+    TOPOLOGIES,
+    check,
+    check_bootstrap,
+    check_brokers,
+    check_kafka,
+    check_name,
+)
 
 _Value = TypeVar("_Value", int, str)
 
@@ -76,10 +86,13 @@ def clusters_of(cursor: Text, mentions: list[Mention]) -> Iterator[ClusterSpec]:
     """One ClusterSpec per name, in the order of first mention."""
     for name in dict.fromkeys(m.name for m in mentions):
         of_it = [m for m in mentions if m.name == name]
+        kafka = _agreed(cursor, of_it, "Kafka", [m.kafka for m in of_it], usual=DEFAULT_KAFKA)
+        attached = kafka.startswith(_ATTACHED)
         yield ClusterSpec(
             name=name,
             brokers=_agreed(cursor, of_it, "brokers", [m.brokers for m in of_it], usual=1),
-            kafka=_agreed(cursor, of_it, "Kafka", [m.kafka for m in of_it], usual=DEFAULT_KAFKA),
+            kafka=DEFAULT_KAFKA if attached else kafka,
+            bootstrap=kafka.removeprefix(_ATTACHED) if attached else "",
             security=_agreed(cursor, of_it, "security", [m.security for m in of_it], usual=""),
         )
 
@@ -113,6 +126,9 @@ def refuse_duplicates(cursor: Text, links: list[tuple[int, LinkSpec]]) -> None:
 
 _NAME: Final = re.compile(r"[^\s@:,;<>\-=→←↔⇒\"{}]+(?:-[^\s@:,;<>\-=→←↔⇒\"{}]+)*")
 _WORD: Final = re.compile(r"[a-z][a-z_]*(?:-[a-z_]+)*")
+_ATTACHED: Final = "bootstrap:"
+"""What begins the addresses of a cluster that runs already, where others have their Kafka."""
+_ADDRESS: Final = re.compile(rf"{_ATTACHED}(?:(?!<?->)[^\s,;\"{{}}])*")
 _BARE: Final = re.compile(r"(?:(?!<?->)[^\s:,;\"{}])+")
 _QUOTED: Final = re.compile(r'"((?:[^"]|"")*)"')
 _BROKERS: Final = re.compile(r"(?:(?!<?->)[^\s,;{}])*")
@@ -175,6 +191,12 @@ def _named(cursor: Text, word: str) -> Topology:
         cursor.fail(
             f"{cursor.text[cursor.at :]!r} after {cursor.text[at : cursor.at].strip()} has no "
             "meaning; leave it out"
+        )
+    if kafka and kafka.startswith(_ATTACHED):
+        cursor.fail(
+            f"one address cannot be that of all clusters of {word}; write the clusters and their "
+            "addresses, like A@bootstrap:one:9092->B@bootstrap:two:9092",
+            at,
         )
     made = TOPOLOGIES[name](brokers=brokers or 1, kafka=kafka or DEFAULT_KAFKA)
     return replace(
@@ -286,10 +308,13 @@ def _version(cursor: Text, name: str) -> str | None:
             cursor.fail(f"the Kafka version of {name} has no closing double quote; add one", at)
         kafka = quoted.group(1).replace('""', '"')
     else:
-        bare = cursor.take(_BARE)
+        bare = cursor.take(_ADDRESS) or cursor.take(_BARE)
         kafka = bare.group() if bare else ""
     try:
-        check_kafka(name, kafka)
+        if kafka.startswith(_ATTACHED):
+            check_bootstrap(name, kafka.removeprefix(_ATTACHED))
+        else:
+            check_kafka(name, kafka)
     except InputError as error:
         cursor.fail(str(error), at)
     return kafka
@@ -367,10 +392,11 @@ def _write(cluster: ClusterSpec, written: set[str]) -> str:
     if cluster.name in written:
         return cluster.name
     written.add(cluster.name)
-    kafka = cluster.kafka
-    if _NEEDS_QUOTES.search(kafka) or kafka.endswith(("-", "<")):
+    kafka = f"{_ATTACHED}{cluster.bootstrap}" if cluster.bootstrap else cluster.kafka
+    unsafe = _NEEDS_QUOTES.search(kafka) and not _ADDRESS.fullmatch(kafka)
+    if unsafe or kafka.endswith(("-", "<")):
         kafka = '"' + kafka.replace('"', '""') + '"'
-    version = f"@{kafka}" if cluster.kafka != DEFAULT_KAFKA else ""
+    version = f"@{kafka}" if kafka != DEFAULT_KAFKA else ""
     brokers = f":{cluster.brokers}" if cluster.brokers != 1 else ""
     return (
         cluster.name + version + brokers + (f"{{{cluster.security}}}" if cluster.security else "")
@@ -389,7 +415,9 @@ def rows(topology: Topology) -> str:
 
 
 def _label(cluster: ClusterSpec) -> tuple[str, str, str]:
-    """Name, brokers, Kafka."""
+    """Name, brokers, Kafka; of a cluster that runs already, its addresses."""
+    if cluster.bootstrap:
+        return cluster.name, "runs already", f"at {cluster.bootstrap}"
     kafka = cluster.kafka if len(cluster.kafka) <= 24 else "…" + cluster.kafka[-23:]
     secured = f", {cluster.security}" if cluster.security else ""
     return (

@@ -103,6 +103,35 @@ IN_CONTAINERS: Final = frozenset({"broker-disconnect", "broker-memory-limit", "p
 
 IN_PROCESSES: Final = frozenset({"clock-skew", "rolling-upgrade"})
 """Faults that need brokers that are processes."""
+ON_ATTACHED: Final = frozenset(
+    {
+        "client-kill",
+        "client-pause",
+        "failover-forced",
+        "failover-planned",
+        "link-bandwidth",
+        "link-cut",
+        "link-flap",
+        "link-latency",
+        "link-reset",
+        "mirror-kill",
+        "partitions-added",
+        "program-pause",
+        "records-deleted",
+        "topic-recreated",
+    }
+)
+"""Faults that touch only what is a run's own, so that they can be played on clusters that linkflap
+did not start."""
+BEYOND_ITS_OWN: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "leadership-move": "it would move the leaders of other topics too",
+        "link-half-open": "its effect is measured with a client quota, which is not a run's own",
+        "mirror-reverse": "a failback begins on clusters that linkflap has started again",
+        "program-unanswered": "linkflap records no programs before such clusters",
+    }
+)
+"""Why some others cannot; the rest needs a broker's process, disk, container or certificate."""
 BY_FAKETIME: Final = frozenset({"clock-skew"})
 """Faults that need libfaketime (`harness.runtimes.faketime`)."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import ClassVar, Final
 
 from confluent_kafka import KafkaException
@@ -33,7 +34,7 @@ from linkflap.harness.model.protocols import (
     PlayedVerbs,
     World,
 )
-from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
 from linkflap.harness.model.wait import now, patient, until
@@ -256,6 +257,9 @@ class FailoverForced(_Failover):
 
     With option `source=stalled` the brokers are suspended (SIGSTOP) first, and killed once the
     mirror has been promoted: until then connections are open, and nothing answers.
+
+    A source that linkflap did not start is not killed: every path of clients and mirrors into it is
+    cut, for good, and its logs are captured while it runs. The bite is then that no path answers.
     """
 
     options: ClassVar[Mapping[str, OptionAbout]] = {
@@ -278,6 +282,28 @@ class FailoverForced(_Failover):
         self._asked = world.clients.transactional or "least_open" in spec.options
         self._least = int(self._values["least_open"]) if self._asked else 0
         self._stalled = self._values["source"] == "stalled"
+        self._cut = [
+            link
+            for link in world.deployment.links.values()
+            if link.source == self._source.name and world.deployment.topology.attached
+        ]
+
+    @classmethod
+    def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
+        if not scenario.topology.attached:
+            return None
+        if "source" in spec.options:
+            return (
+                f"brokers that linkflap did not start are not {spec.options['source']}; leave "
+                "source (--stall-source) out, and all paths of clients and mirrors into the "
+                "cluster are cut instead"
+            )
+        if direct := [w.kind for w in scenario.workloads if w.options.get("via") == "direct"]:
+            return (
+                f"workload {direct[0]} connects past the proxies (via = direct), where a source "
+                "that linkflap did not start cannot be cut off; leave via out"
+            )
+        return None
 
     def inject(self) -> None:
         # The transaction that made the trigger true may have ended since. A program may write in
@@ -306,7 +332,11 @@ class FailoverForced(_Failover):
         self._world.capture(f"1-{self._spec.id}", self._source.name)
 
     def _end_source(self, *, stall: bool) -> None:
-        """Suspends or kills every broker of the source. Does nothing if they are dead."""
+        """Suspends or kills every broker of the source, or cuts it off. Does nothing if they are
+        dead."""
+        if self._cut:
+            side_by_side(partial(link.cut, owner=self._spec.id) for link in self._cut)
+            return
         ends = [
             broker.pause if stall else broker.kill
             for broker in self._source.brokers.values()
@@ -327,17 +357,20 @@ class FailoverForced(_Failover):
 
     def bite(self) -> Bite:
         expected = {"answering": [], "open_transactions": f"at least {self._least}"}
+        what = "paths into" if self._cut else "brokers of"
         return watch(
             self._world,
-            f"brokers of {self._source.name}, and transactions open at their death",
+            f"{what} {self._source.name}, and transactions open at their death",
             expected,
             self._measure,
         )
 
     def _measure(self) -> tuple[bool, object]:
         answering = [
+            link.name for link in self._cut if link.first_answer(within=ANSWERS_WITHIN) is not None
+        ] or [
             broker.client_address
-            for broker in self._source.brokers.values()
+            for broker in ([] if self._cut else self._source.brokers.values())
             if probe.reach(broker.client_address, within=ANSWERS_WITHIN) is not None
         ]
         seen = {"answering": answering, "open_transactions": self._open_transactions}
@@ -345,6 +378,13 @@ class FailoverForced(_Failover):
 
     def heal(self) -> Sequence[str]:
         checked = super().heal()
+        if self._cut:
+            if open_ := [link.name for link in self._cut if link.enabled]:
+                raise FaultError(
+                    f"{', '.join(open_)} let connections through after the forced failover "
+                    f"{self._spec.id}"
+                )
+            return [*checked, f"{', '.join(link.name for link in self._cut)} cut"]
         running = [
             str(broker.id) for broker in self._source.brokers.values() if broker.state != "stopped"
         ]

@@ -52,10 +52,12 @@ class ScenarioRequest:
         """The only source of randomness of a schedule: the same seed gives the same faults."""
         return random.Random(self.seed)
 
-    def mirrored_by(self, kind: str = "shadow") -> MirrorSpec:
-        """The requested mirror, else `kind`, with the user's options."""
+    def mirrored_by(self) -> MirrorSpec:
+        """The requested mirror with the user's options; else the shadow, or between clusters that
+        run already, whose broker it cannot be, MirrorMaker 2."""
+        usual = "mm2" if self.topology is not None and self.topology.attached else "shadow"
         return MirrorSpec(
-            kind=kind if self.mirror is None else self.mirror, options=self.mirror_options
+            kind=usual if self.mirror is None else self.mirror, options=self.mirror_options
         )
 
     def scenario(
@@ -445,7 +447,7 @@ def broker_loss(request: ScenarioRequest) -> Scenario:
     topology = request.topology or parse("A:3->B:3")
     link = topology.links[0]
     for name in (link.source, link.destination):
-        if (brokers := topology.cluster(name).brokers) < _LEAST:
+        if (brokers := topology.cluster(name).brokers) < _LEAST and not topology.attached:
             raise InputError(
                 f"broker-loss takes brokers of both clusters away while the others go on: {name} "
                 f"needs {_LEAST} or more and has {brokers}; write --topology "

@@ -3,7 +3,8 @@ process of the same user.
 
 An entry lists the ports, memory, child processes and temporary folders of its owner. It names the
 owner by pid and start time, so that a reused pid is never taken for it; children are named in the
-same way. `end` ends the children of a dead owner, and removes its folders and its entry.
+same way. `end` ends the children of a dead owner, and removes its folders, what it made on clusters
+that it did not start, and its entry.
 
 The ledger's folder is in the temporary directory, one per user, or $LINKFLAP_RUNTIME_DIR.
 """
@@ -18,13 +19,20 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 from filelock import FileLock
 
-from linkflap.harness.machine import engine_leftovers, trusted_folders, untrusted_files
+from linkflap.harness.machine import (
+    attached_leftovers,
+    engine_leftovers,
+    trusted_folders,
+    untrusted_files,
+)
+from linkflap.harness.machine.attached_leftovers import Attached
 from linkflap.harness.machine.engine_leftovers import StillThere
 from linkflap.harness.machine.process_identity import Identity, alive, identify
 from linkflap.harness.model.errors import SetupError
@@ -58,7 +66,8 @@ class OwnerEntry:
     `engines` are Docker engines (as DOCKER_HOST has them, empty: the default) where things with
     this owner's label may be, one for each deployment. `contained` are processes in containers,
     whose memory is the owner's and which the engine ends. `mounts` are folders on which something
-    is mounted. `serves` are sockets where it answers other processes of this user, by what they
+    is mounted. `attached` are clusters that linkflap did not start, with topics and groups of the
+    owner's. `serves` are sockets where it answers other processes of this user, by what they
     must agree on with it.
     """
 
@@ -70,6 +79,7 @@ class OwnerEntry:
     engines: tuple[str, ...] = ()
     contained: tuple[Identity, ...] = ()
     mounts: tuple[str, ...] = ()
+    attached: tuple[Attached, ...] = ()
     serves: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -209,6 +219,16 @@ def remove_mount(path: Path) -> None:
     )
 
 
+def add_attached(cluster: Attached) -> None:
+    """A cluster on which this process is going to make topics and groups of its own."""
+    change(lambda entry: replace(entry, attached=(*entry.attached, cluster)))
+
+
+def remove_attached(cluster: Attached) -> None:
+    """Nothing of this process is there any more."""
+    change(lambda entry: replace(entry, attached=tuple(a for a in entry.attached if a != cluster)))
+
+
 def add_service(key: str, path: Path) -> None:
     """Others find it at this path from now on."""
     change(lambda entry: replace(entry, serves={**entry.serves, key: str(path)}))
@@ -246,6 +266,24 @@ def remove_folder(path: Path) -> None:
     )
 
 
+def _undone(entry: OwnerEntry) -> Iterator[str]:
+    """Removes mounts and folders, as `end`."""
+    still_there: list[str] = []
+    for what, undo, paths in (
+        ("mount on", unmount, entry.mounts),
+        ("folder", trusted_folders.remove, entry.folders),
+    ):
+        for path in paths:
+            name = f"{what} {path} of dead harness {entry.owner.pid}"
+            try:
+                if undo(Path(path)):
+                    yield name
+            except trusted_folders.Untrusted as error:
+                still_there.append(f"{name} is left: {error}; look at it, and remove it yourself")
+    if still_there:
+        raise StillThere(still_there)
+
+
 def end(entry: OwnerEntry) -> Iterator[str]:
     """Ends and removes the leftovers of a dead owner, and yields their names. The caller has made
     sure that the owner is dead.
@@ -264,20 +302,14 @@ def end(entry: OwnerEntry) -> Iterator[str]:
         what="the processes of a dead harness to end",
     )
     still_there: list[str] = []
-    for what, undo, paths in (
-        ("mount on", unmount, entry.mounts),
-        ("folder", trusted_folders.remove, entry.folders),
+    engines = dict.fromkeys(entry.engines)
+    for remove in (
+        partial(_undone, entry),
+        *(partial(engine_leftovers.remove, engine, entry.owner) for engine in engines),
+        *(partial(attached_leftovers.remove, cluster) for cluster in entry.attached),
     ):
-        for path in paths:
-            name = f"{what} {path} of dead harness {entry.owner.pid}"
-            try:
-                if undo(Path(path)):
-                    yield name
-            except trusted_folders.Untrusted as error:
-                still_there.append(f"{name} is left: {error}; look at it, and remove it yourself")
-    for engine in dict.fromkeys(entry.engines):
         try:
-            yield from engine_leftovers.remove(engine, entry.owner)
+            yield from remove()
         except StillThere as error:
             still_there += error.sentences
     if still_there:

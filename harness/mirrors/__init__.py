@@ -103,6 +103,10 @@ MIRRORS: Final[Mapping[str, MirrorKind]] = {
         about=shadow_settings.ABOUT,
         sound=shadow_settings.SOUND,
         without=_A_PROCESS,
+        not_in={
+            "attached": "it registers as a broker of the destination cluster, which linkflap did "
+            "not start; use --mirror mm2"
+        },
     ),
 }
 

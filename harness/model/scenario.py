@@ -143,6 +143,10 @@ def clients(workloads: Sequence[WorkloadSpec]) -> Iterator[tuple[str, WorkloadSp
             yield f"{workload.kind}-{numbers[workload.kind]}", workload
 
 
+OWN_GROUPS: Final = "linkflap."
+"""What the names of linkflap's own consumer groups begin with."""
+
+
 def group_of(spec: WorkloadSpec) -> str:
     """The group of a workload's consumers, empty for those without one: readers with fixed
     partitions, producers, and programs that name none."""

@@ -28,6 +28,10 @@ class ClusterSpec:
     `config` are settings of its brokers, by Kafka's names, beside those that linkflap sets.
     `security` is the security of its listeners, in the words of `harness.model.security`
     (`tls+scram`); empty: plain text, and no ACLs.
+
+    `bootstrap` (host:port, with commas between several) is a cluster that runs already: linkflap
+    attaches to it, and neither starts nor ends its brokers. Then `kafka` is the release of mirrors
+    and Java clients beside it, and `brokers` means nothing.
     """
 
     name: str
@@ -35,6 +39,7 @@ class ClusterSpec:
     kafka: str = DEFAULT_KAFKA
     config: Mapping[str, str] = field(default_factory=dict)
     security: str = ""
+    bootstrap: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +79,11 @@ class Topology:
 
     clusters: tuple[ClusterSpec, ...]
     links: tuple[LinkSpec, ...]
+
+    @property
+    def attached(self) -> bool:
+        """Whether its clusters run already, and linkflap only attaches to them."""
+        return any(cluster.bootstrap for cluster in self.clusters)
 
     def cluster(self, name: str) -> ClusterSpec:
         """The cluster called `name`; InputError when there is none."""

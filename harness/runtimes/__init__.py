@@ -25,6 +25,8 @@ RUNTIMES: Final = {
 }
 DEFAULT: Final = "process"
 """The default runtime, even where a Docker engine runs."""
+ATTACHED: Final = "attached"
+"""The runtime of topologies whose clusters run already, which no other one starts."""
 
 
 class Deploy(Protocol):
@@ -38,6 +40,12 @@ class Deploy(Protocol):
     ) -> Deployment: ...
 
 
+def usual(topology: Topology, *asked: str | None) -> str:
+    """The first that is asked for, else the default one; of clusters that run already always
+    theirs."""
+    return ATTACHED if topology.attached else next(filter(None, asked), DEFAULT)
+
+
 def runtime(name: str) -> Deploy:
     """The `deploy` function of the runtime called `name`. Raises InputError when there is none."""
     return cast(Deploy, _module(name).deploy)
@@ -49,10 +57,21 @@ def check(name: str, topology: Topology) -> None:
 
     Nothing is fetched or started.
     """
-    _module(name).check(topology)
+    module = _module(name)
+    if topology.attached != (name == ATTACHED):
+        raise InputError(
+            f"the clusters of this topology run already, and runtime {name} would start others; "
+            "play it with linkflap run, without --runtime"
+            if topology.attached
+            else f"runtime {name} is that of clusters that run already; give their addresses, "
+            "like A@bootstrap:one:9092->B@bootstrap:two:9092"
+        )
+    module.check(topology)
 
 
 def _module(name: str) -> ModuleType:
+    if name == ATTACHED:
+        return import_module("linkflap.harness.runtimes.attached")
     if name not in RUNTIMES:
         raise InputError(
             f"there is no runtime {name!r}{nearest(name, RUNTIMES)}; known: {', '.join(RUNTIMES)}"

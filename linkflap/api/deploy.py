@@ -70,7 +70,7 @@ def deploy(
         workloads=workloads, folder=folder, runtime=runtime, seed=seed,
     )  # fmt: skip
     scenario = _scenario(topology, topics, mirror, mirror_options or {}, workloads, readers, seed)
-    chosen = runs.usual(runtime)
+    chosen = runs.usual(scenario.topology, runtime)
     runtimes.check(chosen, scenario.topology)
     path = runs.new(folder, "deploy")
     began = replace(

@@ -192,7 +192,7 @@ def run(
     chosen = _chosen(scenario, seed, topology, mirror, mirror_options or {}, duration, clients)
     if record is not None:
         chosen = recording.with_programs_recorded(chosen, record)
-    runtime = usual(runtime, chosen.runtime)
+    runtime = usual(chosen.topology, runtime, chosen.runtime)
     if isinstance(scenario, str | Path) and scenario_file.is_file(str(scenario)):
         scenario_file.check_kafka(Path(scenario), chosen, runtime)
     folder = new(folder, chosen.name)
@@ -204,12 +204,13 @@ def run(
     return verify(folder)
 
 
-def usual(asked: str | None, own: str | None = None) -> str:
+def usual(topology: Topology, asked: str | None, own: str | None = None) -> str:
     """The requested runtime, else $LINKFLAP_RUNTIME, else the scenario's own, else process. So no
-    images are built unless docker is requested."""
+    images are built unless docker is requested. Of clusters that run already it is theirs, or the
+    requested one, which is refused."""
     from linkflap.harness import runtimes
 
-    return asked or os.environ.get("LINKFLAP_RUNTIME") or own or runtimes.DEFAULT
+    return asked or runtimes.usual(topology, os.environ.get("LINKFLAP_RUNTIME"), own)
 
 
 def _chosen(

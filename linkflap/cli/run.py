@@ -238,11 +238,13 @@ def run(
         chosen = scenario_file.read(Path(scenario_name), seed=request.seed, chosen=seed is not None)
     else:
         chosen = scenario(scenario_name, request)
-    if click.get_current_context().get_parameter_source("runtime") is ParameterSource.COMMANDLINE:
+    asked = click.get_current_context().get_parameter_source("runtime")
+    if asked is ParameterSource.COMMANDLINE:
         chosen = replace(chosen, runtime=runtime)
+    if runtime is None or asked is not ParameterSource.COMMANDLINE:
+        runtime = runtimes.usual(chosen.topology, runtime, chosen.runtime)
     if recorded is not None:
         chosen = with_programs_recorded(chosen, recorded)
-    runtime = runtime or chosen.runtime or runtimes.DEFAULT
     _check_kafka(scenario_name, chosen, runtime)
     _save(chosen, runtime, saved, dry_run=dry_run)
     if dry_run:
@@ -308,6 +310,11 @@ def _run_repeatedly(
                 "one of them"
             )
     check(chosen, runtime)
+    if chosen.topology.attached:
+        raise InputError(
+            "--count makes several runs side by side, and clusters that run already have one at a "
+            "time; repeat the command instead"
+        )
     return run_repeatedly(
         chosen, runtime=runtime, count=count, until_fail=until_fail, out=out, junit=junit
     )

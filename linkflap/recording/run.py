@@ -20,6 +20,7 @@ from typing import Final, cast
 
 from linkflap.chaos.schedule import (
     Player,
+    check_attached,
     check_in_sync,
     check_losses,
     check_runtime,
@@ -27,13 +28,14 @@ from linkflap.chaos.schedule import (
 )
 from linkflap.harness import mirrors, runtimes, workloads
 from linkflap.harness.capture import logs, samplers
+from linkflap.harness.capture.live.captures import FetchedCaptures
 from linkflap.harness.capture.logs import Since
 from linkflap.harness.capture.samplers import SettingsSampler
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
 from linkflap.harness.model.events import Phase
 from linkflap.harness.model.protocols import Deployment, WireRecording
-from linkflap.harness.model.scenario import Record, Scenario
+from linkflap.harness.model.scenario import Record, Scenario, WorkloadSpec
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.threads import side_by_side, stop_all
 from linkflap.harness.model.wait import now, patient, until
@@ -72,6 +74,7 @@ def check(scenario: Scenario, runtime: str) -> None:
             f"topics cannot have {topics.partitions} partitions and {topics.replicas} replicas; "
             "give 1 or more of each"
         )
+    check_attached(scenario)
     check_scenario(scenario)
     check_in_sync(scenario)
     _check_times(scenario)
@@ -120,6 +123,11 @@ def check_recorded(scenario: Scenario, runtime: str) -> None:
             f"topics with {_TIMES} = LogAppendTime, whose copies have times of their own; leave "
             "one of them out"
         )
+    if scenario.topology.attached:
+        raise InputError(
+            'record = "wire" (exec, --record wire) needs clusters that linkflap starts, and these '
+            "run already; leave it out"
+        )
     if runtime != "process":
         raise InputError(
             f'record = "wire" is of the process runtime, and this is {runtime}; leave it out, or '
@@ -160,6 +168,14 @@ def on_the_wire(scenario: Scenario, root: Path) -> WireRecording | None:
     )
 
 
+def by_proxies(scenario: Scenario) -> Sequence[WorkloadSpec]:
+    """The workloads of a scenario. On clusters that linkflap did not start they use the proxied
+    path, unless they say otherwise: it is all that can be broken there."""
+    if not scenario.topology.attached:
+        return scenario.workloads
+    return [replace(w, options={"via": "proxy", **w.options}) for w in scenario.workloads]
+
+
 def commands(scenario: Scenario) -> dict[str, Sequence[str]]:
     """The user's own commands that a run of a scenario starts, each with what it is for. Raises
     InputError."""
@@ -194,10 +210,11 @@ def record(
     scenario = replace(
         scenario,
         mirror=mirrors.resolve(scenario.mirror),
-        workloads=jvms.resolve(scenario.workloads, scenario.topology),
+        workloads=jvms.resolve(by_proxies(scenario), scenario.topology),
     )
     run = replace(
         Run.begun(scenario, runtime, command),
+        leaders_only=scenario.topology.attached,
         environment=surroundings(scenario.topology, runtime, scenario.workloads),
     )
     with written(folder, run) as (writer, exits), ExitStack() as stack, with_room(writer):
@@ -272,7 +289,7 @@ def perform(
         clients=clients,
         recorder=writer,
         sampler=sampler,
-        captures=logs.Captures(
+        captures=_captures(deployment)(
             deployment, writer, lambda cluster: sampler.clusters[cluster].latest, since=since
         ),
         topics=topics,
@@ -320,6 +337,11 @@ def perform(
         raise EnvironmentFailure(
             f"a client of the workload failed: {clients.crashes[0]}; report it with {writer.root}"
         )
+
+
+def _captures(deployment: Deployment) -> type[logs.Captures]:
+    """How logs are captured: from brokers' folders, or where there are none here, by Fetch."""
+    return FetchedCaptures if deployment.topology.attached else logs.Captures
 
 
 def _stop_mirrors(world: RunWorld) -> None:

@@ -66,7 +66,7 @@ def broken_off(
     world: RunWorld, progress: Progress, kind: type[BaseException] | None, *_: object
 ) -> None:
     """The first step of the end of a run: everyone is asked to stop. When it breaks off, brokers
-    are ended first.
+    that linkflap started are ended first.
 
     Clients and faults that wait for brokers end soon when these are gone.
     """
@@ -75,7 +75,8 @@ def broken_off(
         progress.phase("stopping")
         for workload in world.clients.workloads:
             workload.ask_to_stop()
-        ended(world.recorder, "deployment", world.deployment.close)
+        if not world.deployment.topology.attached:  # these clusters answer, and clients can leave
+            ended(world.recorder, "deployment", world.deployment.close)
 
 
 def ended(writer: RunWriter, what: str, end: Callable[[], None]) -> None:
@@ -195,9 +196,18 @@ def drain(
                     within=ORPHANED if orphaned(world, name, died) else SETTLE,
                 )
                 for name in world.running_clusters
+                if not abandoned(world, name)
             },
             within=SETTLE,
         )
+
+
+def abandoned(world: RunWorld, cluster: str) -> bool:
+    """Whether a forced failover has cut the clients of a cluster off, which linkflap did not start
+    and does not end: nobody reads there any more, and what they left open ends when it times
+    out."""
+    attached = world.deployment.topology.attached
+    return attached and not world.deployment.links[f"*->{cluster}"].enabled
 
 
 def arrives(topology: Topology, topic: str, cluster: str) -> bool:

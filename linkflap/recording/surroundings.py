@@ -46,6 +46,8 @@ def _broker_settings(topology: Topology) -> Mapping[str, str]:
     out within seconds."""
     sizes: dict[int, list[str]] = {}
     for cluster in topology.clusters:
+        if cluster.bootstrap:
+            continue  # its brokers have the settings that their owner gave them
         sizes.setdefault(cluster.brokers, []).append(cluster.name)
     return {
         f"set by linkflap on {', '.join(names)}": ", ".join(

@@ -12,6 +12,7 @@ from linkflap.harness.model import protocols
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.runtimes import RUNTIMES, check, runtime
+from linkflap.harness.runtimes.attached import AttachedBroker, AttachedCluster, AttachedDeployment
 from linkflap.harness.runtimes.kraft.broker import KafkaService, KraftBroker
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.runtimes.kraft.deployment import KraftDeployment
@@ -23,6 +24,9 @@ PROMISED = {
     KafkaService: protocols.Service,
     KraftDeployment: protocols.Deployment,
     ToxiproxyLink: protocols.Link,
+    AttachedBroker: protocols.Broker,
+    AttachedCluster: protocols.Cluster,
+    AttachedDeployment: protocols.Deployment,
 }
 
 

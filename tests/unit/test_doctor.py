@@ -34,7 +34,7 @@ from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.rundir import RunReader, RunWriter
 from linkflap.harness.runtimes.distribution import toxiproxy_server
 from linkflap.harness.runtimes.distribution.kafka import Kafka
-from linkflap.harness.runtimes.kraft.deployment import KraftDeployment
+from linkflap.harness.runtimes.kraft.deployment import DeploymentParts
 from linkflap.harness.runtimes.kraft.installation import Installation
 from linkflap.recording import surroundings as module
 from linkflap.recording.surroundings import java_inside, surroundings
@@ -515,7 +515,7 @@ def test_a_deployment_says_the_java_of_each_kafka_that_it_installed(tmp_path: Pa
         )
         for asked, major in (("3.9.2", 17), ("4.3.1", 21))
     }
-    javas = vars(KraftDeployment)["javas"].fget
+    javas = vars(DeploymentParts)["javas"].fget
     assert javas(SimpleNamespace(_installations=installed)) == {"3.9.2": "17", "4.3.1": "21"}
 
 

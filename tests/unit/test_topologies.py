@@ -93,6 +93,21 @@ def test_clusters(text: str, name: str, brokers: int, kafka: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "bootstrap"),
+    [
+        ("A@bootstrap:localhost:9092->B@bootstrap:b:1", "localhost:9092"),
+        ('A@"bootstrap:one:9092,two:9093"->B@bootstrap:b:1', "one:9092,two:9093"),
+        ("A@bootstrap:[::1]:9092<->B@bootstrap:b-1:1", "[::1]:9092"),
+    ],
+)
+def test_clusters_that_run_already(text: str, bootstrap: str) -> None:
+    topology = parse(text)
+    assert topology.attached
+    assert topology.cluster("A") == ClusterSpec(name="A", bootstrap=bootstrap)
+    assert arrows(topology) == text
+
+
+@pytest.mark.parametrize(
     ("text", "column", "says"),
     [
         ("", "", "the topology is empty"),
@@ -175,6 +190,14 @@ def test_clusters(text: str, name: str, brokers: int, kafka: str) -> None:
         ("A->run", "character 4", "'run' cannot be a cluster's name"),
         ("chain:3 x", "character 9", "'x' after chain:3 has no meaning"),
         ("pair:2", "character 6", "cluster pair has 2 brokers"),
+        ("A@bootstrap:one->B", "character 3", "'one' is not an address of cluster A"),
+        ("A@bootstrap:one:0->B", "character 3", "'one:0' is not an address of cluster A"),
+        ("A@bootstrap:one:1:3->B", "character 3", "'one:1:3' is not an address of cluster A"),
+        ("A@bootstrap:one:1->B", "", "A runs already, and linkflap would have to start B"),
+        ("A@bootstrap:one:1{tls}->B@bootstrap:two:2", "", "listeners in plain text only"),
+        ("A->B, A@bootstrap:one:1->B", "", "A->B is there twice"),
+        ("A->B@bootstrap:b:1, A->C@bootstrap:c:1", "", "would have to start A"),
+        ("pair@bootstrap:one:1", "character 1", "cannot be that of all clusters of pair"),
     ],
 )
 def test_malformed(text: str, column: str, says: str) -> None:
@@ -201,6 +224,12 @@ kafkas = st.one_of(
     st.sampled_from(["./x<", "./x-", './"', "kafka:4.0", "a/b->c"]),
 )
 
+addresses = st.lists(
+    st.sampled_from(["localhost:9092", "kafka-1.example:9093", "[::1]:9092", "10.0.0.1:65535"]),
+    min_size=1,
+    max_size=3,
+).map(",".join)
+
 
 @st.composite
 def legal(draw: st.DrawFn) -> Topology:
@@ -219,8 +248,11 @@ def legal(draw: st.DrawFn) -> Topology:
         except InputError:
             kept.pop()
     mentioned = dict.fromkeys(name for link in kept for name in (link.source, link.destination))
+    run_already = draw(st.booleans())
     clusters = [
-        ClusterSpec(name=n, brokers=draw(st.sampled_from([1, 3, 4, 9])), kafka=draw(kafkas))
+        ClusterSpec(name=n, bootstrap=draw(addresses))
+        if run_already
+        else ClusterSpec(name=n, brokers=draw(st.sampled_from([1, 3, 4, 9])), kafka=draw(kafkas))
         for n in mentioned
     ]
     return Topology(clusters=tuple(clusters), links=tuple(kept))

@@ -43,7 +43,8 @@ NOT_IN: Final[Mapping[str, str]] = {
     "docker": (
         "the build's own Java Admin runs beside linkflap, and brokers' files are read there, "
         "neither of which reaches into containers; leave --runtime out"
-    )
+    ),
+    "attached": "its brokers need a build of KIP-1279 and settings of linkflap's; use --mirror mm2",
 }
 """Runtimes in which it cannot be played, and why."""
 WITHOUT: Final[Mapping[str, str]] = {KILL: NO_PROCESS}

@@ -155,7 +155,7 @@ LINK_MEMORY: Final = 20 * _MEGABYTE
 SERVICE_MEMORY: Final = 600 * _MEGABYTE
 
 
-D = TypeVar("D", bound="KraftDeployment")
+D = TypeVar("D", bound="DeploymentParts")
 
 
 def started(deployment: D) -> D:
@@ -169,7 +169,128 @@ def started(deployment: D) -> D:
     return deployment
 
 
-class KraftDeployment(ABC):
+class DeploymentParts(ABC):
+    """What all deployments have, whoever started their brokers: links, services, leases, and one
+    `close`; a context manager that closes it. A runtime defines what they run in."""
+
+    def __init__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> None:
+        self._topology = topology
+        self._folder = folder
+        self._recorder = recorder
+        self._lease = Lease()
+        self._installations: dict[str, Installation] = {}
+        self._links: dict[str, ToxiproxyLink] = {}
+        self._services: list[KafkaService] = []
+        self._ends: list[Callable[[], None]] = []
+        self._closed = False
+        self._lock = threading.Lock()
+
+    @property
+    def topology(self) -> Topology:
+        return self._topology
+
+    @property
+    def links(self) -> Mapping[str, ToxiproxyLink]:
+        return MappingProxyType(self._links)
+
+    @property
+    def javas(self) -> Mapping[str, str]:
+        return {
+            asked: str(installation.java.major)
+            for asked, installation in self._installations.items()
+        }
+
+    @abstractmethod
+    def start(self) -> None:
+        """See `started`."""
+
+    @abstractmethod
+    def _install(self, asked: str) -> Installation:
+        """The installation for a `ClusterSpec.kafka`, made or downloaded if necessary. Raises
+        InputError or SetupError."""
+
+    @abstractmethod
+    def _make_service(
+        self,
+        name: str,
+        *,
+        main: str,
+        installation: Installation,
+        files: Mapping[str, str],
+        arguments: Sequence[str],
+    ) -> KafkaService:
+        """See `service`."""
+
+    @abstractmethod
+    def _give_back(self) -> None:
+        """Returns leased ports and memory, except those of programs that could not be ended."""
+
+    @abstractmethod
+    def _end_clusters(self, ends: contextlib.ExitStack) -> None:
+        """Has `ends` end what is behind the links, the last first."""
+
+    def service(
+        self,
+        name: str,
+        *,
+        main: str,
+        kafka: str,
+        files: Mapping[str, str],
+        arguments: Sequence[str],
+    ) -> KafkaService:
+        """See the protocol. `kafka` is a cluster's requested or reported version, or any other
+        `ClusterSpec.kafka`."""
+        installation = self._installation(kafka)
+        service = self._make_service(
+            name, main=main, installation=installation, files=files, arguments=arguments
+        )
+        with self._lock:
+            if self._closed:
+                raise SetupError(f"service {name} cannot be made: the deployment is closed")
+            self._services.append(service)
+            self._lease.reserve(SERVICE_MEMORY)
+        return service
+
+    def _installation(self, asked: str) -> Installation:
+        for name, installation in self._installations.items():
+            if asked in (name, installation.kafka.version):
+                return installation
+        return self._install(asked)
+
+    def free_port(self) -> int:
+        return self._lease.ports(1)[0]
+
+    def at_close(self, end: Callable[[], None]) -> None:
+        with self._lock:
+            self._ends.append(end)
+
+    def close(self) -> None:
+        """Ends services, brokers and links, in this order, and returns ports and memory. Safe to
+        call twice. A thread that is about to start one of them (a fault's heal, a mirror) gets a
+        SetupError instead."""
+        with held_off():
+            with self._lock:
+                if self._closed:
+                    return
+                self._closed = True
+            with contextlib.ExitStack() as ends:
+                ends.callback(self._give_back)
+                for link in self._links.values():
+                    ends.callback(link.close)
+                self._end_clusters(ends)
+                for service in self._services:
+                    ends.callback(service.close)
+                for end in self._ends:
+                    ends.callback(end)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class KraftDeployment(DeploymentParts):
     """`harness.model.protocols.Deployment`, and a context manager that closes it. A runtime defines
     what brokers run in."""
 
@@ -181,44 +302,20 @@ class KraftDeployment(ABC):
         recorder: Recorder,
         wire: WireRecording | None = None,
     ) -> None:
-        self._topology = topology
+        super().__init__(topology, folder=folder, recorder=recorder)
         self._wire = wire
         self._recorders: dict[str, ClusterRecorder] = {}
-        self._folder = folder
-        self._recorder = recorder
-        self._lease = Lease()
-        self._installations: dict[str, Installation] = {}
         self._clusters: dict[str, KraftCluster] = {}
-        self._links: dict[str, ToxiproxyLink] = {}
-        self._services: list[KafkaService] = []
-        self._ends: list[Callable[[], None]] = []
         self._private: Path | None = None
         self._secrets: list[ClusterSecrets] = []
-        self._closed = False
-        self._lock = threading.Lock()
-
-    @property
-    def topology(self) -> Topology:
-        return self._topology
 
     @property
     def clusters(self) -> Mapping[str, KraftCluster]:
         return MappingProxyType(self._clusters)
 
     @property
-    def links(self) -> Mapping[str, ToxiproxyLink]:
-        return MappingProxyType(self._links)
-
-    @property
     def recorders(self) -> Mapping[str, ClusterRecorder]:
         return MappingProxyType(self._recorders)
-
-    @property
-    def javas(self) -> Mapping[str, str]:
-        return {
-            asked: str(installation.java.major)
-            for asked, installation in self._installations.items()
-        }
 
     def start(self) -> None:
         """See `started`."""
@@ -277,26 +374,9 @@ class KraftDeployment(ABC):
         """Installs Toxiproxy if necessary. Raises SetupError."""
 
     @abstractmethod
-    def _install(self, asked: str) -> Installation:
-        """The installation for a `ClusterSpec.kafka`, made or downloaded if necessary. Raises
-        InputError or SetupError."""
-
-    @abstractmethod
     def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
         """Leases every port of one cluster and its proxies (path -> listener), and makes both;
         starts nothing."""
-
-    @abstractmethod
-    def _make_service(
-        self,
-        name: str,
-        *,
-        main: str,
-        installation: Installation,
-        files: Mapping[str, str],
-        arguments: Sequence[str],
-    ) -> KafkaService:
-        """See `service`."""
 
     @abstractmethod
     def sidecar(
@@ -318,34 +398,6 @@ class KraftDeployment(ABC):
 
         return ready
 
-    def service(
-        self,
-        name: str,
-        *,
-        main: str,
-        kafka: str,
-        files: Mapping[str, str],
-        arguments: Sequence[str],
-    ) -> KafkaService:
-        """See the protocol. `kafka` is a cluster's requested or reported version, or any other
-        `ClusterSpec.kafka`."""
-        installation = self._installation(kafka)
-        service = self._make_service(
-            name, main=main, installation=installation, files=files, arguments=arguments
-        )
-        with self._lock:
-            if self._closed:
-                raise SetupError(f"service {name} cannot be made: the deployment is closed")
-            self._services.append(service)
-            self._lease.reserve(SERVICE_MEMORY)
-        return service
-
-    def _installation(self, asked: str) -> Installation:
-        for name, installation in self._installations.items():
-            if asked in (name, installation.kafka.version):
-                return installation
-        return self._install(asked)
-
     def replace_release(self, cluster: str, broker: int, kafka: str) -> str:
         """See the protocol."""
         installation = self._installation(kafka)
@@ -356,34 +408,11 @@ class KraftDeployment(ABC):
         """See the protocol."""
         self._clusters[cluster].skew_clock(broker, seconds)
 
-    def free_port(self) -> int:
-        return self._lease.ports(1)[0]
-
-    def at_close(self, end: Callable[[], None]) -> None:
-        with self._lock:
-            self._ends.append(end)
-
-    def close(self) -> None:
-        """Ends services, brokers and links, in this order, and returns ports and memory. Safe to
-        call twice. A thread that is about to start one of them (a fault's heal, a mirror) gets a
-        SetupError instead."""
-        with held_off():
-            with self._lock:
-                if self._closed:
-                    return
-                self._closed = True
-            with contextlib.ExitStack() as ends:
-                ends.callback(self._give_back)
-                for link in self._links.values():
-                    ends.callback(link.close)
-                for cluster in self._clusters.values():
-                    ends.callback(cluster.close)
-                for recorder in self._recorders.values():
-                    ends.callback(recorder.finish)
-                for service in self._services:
-                    ends.callback(service.close)
-                for end in self._ends:
-                    ends.callback(end)
+    def _end_clusters(self, ends: contextlib.ExitStack) -> None:
+        for cluster in self._clusters.values():
+            ends.callback(cluster.close)
+        for recorder in self._recorders.values():
+            ends.callback(recorder.finish)
 
     def _give_back(self) -> None:
         """Returns leased ports and memory, except those of programs that could not be ended."""
@@ -399,9 +428,3 @@ class KraftDeployment(ABC):
     def _end_network(self) -> None:
         """Removes the network, after brokers and links have ended."""
         return
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

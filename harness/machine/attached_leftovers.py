@@ -1,0 +1,139 @@
+"""What a run makes on clusters that linkflap did not start, and how it is removed: topics and
+consumer groups, known by their names.
+
+A run owns the names that begin with those of its clusters, and MirrorMaker 2's internal topics for
+them. It refuses to start where there is a topic or group of such a name (`owned`). So whatever has
+one later was made by the run, and is removed at its end; after its death by its watchdog, or by
+`linkflap clean`. MirrorMaker 2 makes one more topic, HEARTBEATS, that others may have too. It is
+removed where it was not there before, and if it is empty: linkflap's never writes to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from linkflap.harness.machine.engine_leftovers import StillThere
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.wait import until
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+ASK_SECONDS: Final = 10.0
+GONE_WITHIN: Final = 20.0
+"""Seconds in which topics and groups must be gone. Members of a group that died stay in it until
+their session ends: 6 s for linkflap's own (`harness.workloads.readers`)."""
+HEARTBEATS: Final = "heartbeats"
+_GROUP: Final = re.compile(r"linkflap[.-].*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attached:
+    """A cluster that a run attaches to: its addresses, its cluster id, the names of the clusters in
+    the run's topology, and whether it had a topic HEARTBEATS before."""
+
+    name: str
+    bootstrap: str
+    id: str
+    clusters: tuple[str, ...]
+    had_heartbeats: bool
+
+    def owns_topic(self, topic: str) -> bool:
+        """Whether a topic of this name is the run's: `A.orders`, `mm2-offsets.A.internal`."""
+        names = "|".join(map(re.escape, self.clusters))
+        return bool(re.fullmatch(rf"(?:{names})\..+|mm2-[a-z-]+\.(?:{names})\.internal", topic))
+
+    def owns_group(self, group: str) -> bool:
+        """Whether a group of this name is the run's: `linkflap.A.read_committed`, or that of a
+        MirrorMaker 2 worker, `A-mm2`."""
+        return bool(_GROUP.fullmatch(group)) or group in {f"{name}-mm2" for name in self.clusters}
+
+
+def admin_of(bootstrap: str) -> AdminClient:
+    """A client that prints nothing."""
+    from confluent_kafka.admin import AdminClient  # the ledger is read by processes without it
+
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+def owned(cluster: Attached, admin: AdminClient) -> tuple[Sequence[str], Sequence[str]]:
+    """The topics and the groups that a cluster has under the run's names. Raises KafkaException."""
+    topics = admin.list_topics(timeout=ASK_SECONDS).topics
+    made = not cluster.had_heartbeats and HEARTBEATS in topics and _is_empty(admin)
+    listed = admin.list_consumer_groups(request_timeout=ASK_SECONDS).result(2 * ASK_SECONDS)
+    return (
+        sorted([*filter(cluster.owns_topic, topics), *([HEARTBEATS] if made else [])]),
+        sorted(g.group_id for g in listed.valid if cluster.owns_group(g.group_id)),
+    )
+
+
+def _is_empty(admin: AdminClient) -> bool:
+    """Whether nobody has written to HEARTBEATS, which has one partition. Raises KafkaException."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    asked = {TopicPartition(HEARTBEATS, 0): OffsetSpec.latest()}
+    (end,) = admin.list_offsets(asked, request_timeout=ASK_SECONDS).values()
+    return not end.result(2 * ASK_SECONDS).offset
+
+
+def remove(cluster: Attached) -> Iterator[str]:
+    """Removes what the run has made, and yields its names. Raises StillThere for what is left, and
+    where another cluster answers at the addresses by now."""
+    from confluent_kafka import KafkaException
+
+    admin = admin_of(cluster.bootstrap)
+    where = f"cluster {cluster.name} at {cluster.bootstrap}"
+    left: tuple[Sequence[str], Sequence[str]] = ((), ())
+    asked: set[str] = set()
+
+    def gone() -> bool:
+        nonlocal left
+        left = owned(cluster, admin)
+        topics, groups = left
+        asked.update((*(f"topic {name}" for name in topics), *(f"group {name}" for name in groups)))
+        if topics:
+            _settle(admin.delete_topics(list(topics), operation_timeout=ASK_SECONDS))
+        if groups:
+            _settle(admin.delete_consumer_groups(list(groups), request_timeout=ASK_SECONDS))
+        return not (topics or groups)
+
+    try:
+        found = str(admin.describe_cluster(request_timeout=ASK_SECONDS).result().cluster_id)
+        if found != cluster.id:
+            raise StillThere(
+                [
+                    f"{where} is another one by now (cluster.id {found}, and not {cluster.id}): "
+                    "nothing was removed there"
+                ]
+            )
+        until(gone, within=GONE_WITHIN, every=0.5, what=f"what was made on {where} to be gone")
+    except DeadlineExceeded:
+        names = [*(f"topic {name}" for name in left[0]), *(f"group {name}" for name in left[1])]
+        raise StillThere(
+            [f"{name} is left on {where}; remove it, or run linkflap clean again" for name in names]
+        ) from None
+    except KafkaException as error:
+        raise StillThere(
+            [
+                f"{where} does not answer ({error.args[0].str()}), and may still have topics "
+                f"{', '.join(f'{name}.*' for name in cluster.clusters)}; when it answers again, "
+                "remove them with `linkflap clean`"
+            ]
+        ) from None
+    for name in sorted(asked):
+        yield f"{name} on {where}"
+
+
+def _settle(asked: dict[Any, Future[None]]) -> None:
+    """Waits for answers. What they refuse is still there at the next look."""
+    from confluent_kafka import KafkaException
+
+    for future in asked.values():
+        with contextlib.suppress(KafkaException, TimeoutError):
+            future.result(2 * ASK_SECONDS)

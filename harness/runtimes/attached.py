@@ -1,0 +1,433 @@
+"""The runtime of clusters that run already: linkflap attaches to them, puts links in front of them,
+and starts and ends none of their brokers.
+
+Promises: on such a cluster nothing is written but topics and consumer groups under the run's own
+names (`harness.machine.attached_leftovers`), and these are removed at the end. `deploy` refuses to
+begin where there are some of these names already, where two names of a topology are one cluster,
+and where a cluster does not answer.
+
+A path into a cluster (`A->B`, `*->A`) is a Toxiproxy proxy for each broker, as everywhere. Behind
+the proxies stands one program for each cluster that writes the proxies' addresses into its answers
+(`harness.wire.address_rewriter`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, NoReturn
+
+import msgspec
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import NewTopic
+
+from linkflap.harness.machine import children, ledger
+from linkflap.harness.machine.attached_leftovers import (
+    ASK_SECONDS,
+    HEARTBEATS,
+    Attached,
+    admin_of,
+    owned,
+    remove,
+)
+from linkflap.harness.machine.cache import LOG
+from linkflap.harness.machine.cleanup import start_watchdog
+from linkflap.harness.machine.engine_leftovers import StillThere
+from linkflap.harness.model.errors import (
+    DeadlineExceeded,
+    FaultError,
+    InputError,
+    SetupError,
+)
+from linkflap.harness.model.events import ClusterReady
+from linkflap.harness.model.protocols import (
+    BrokerState,
+    Certificate,
+    Confines,
+    Recorder,
+    Sidecar,
+    WireRecorder,
+    WireRecording,
+)
+from linkflap.harness.model.threads import all_side_by_side, side_by_side
+from linkflap.harness.model.topology import CANARY, ClusterSpec, Topology
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir.files import write_whole
+from linkflap.harness.runtimes import process
+from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
+from linkflap.harness.runtimes.kraft.broker import KafkaService, ServiceProgram
+from linkflap.harness.runtimes.kraft.cluster import create_topic
+from linkflap.harness.runtimes.kraft.configuration import paths_into
+from linkflap.harness.runtimes.kraft.deployment import (
+    END_WITHIN,
+    LINK_MEMORY,
+    READY_WITHIN,
+    DeploymentParts,
+    started,
+)
+from linkflap.harness.runtimes.kraft.installation import Installation
+from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
+from linkflap.harness.wire import address_rewriter
+from linkflap.harness.wire.access import host_and_port
+
+_MODULE: Final = "linkflap.harness.wire.address_rewriter"
+_LOG: Final = "address_rewriter.log"
+_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachedBroker:
+    """`harness.model.protocols.Broker`: a broker of somebody else's. It counts as running, and
+    cannot be started or ended. `log_dir` does not exist: its logs are fetched."""
+
+    cluster: str
+    id: int
+    client_address: str
+    log_dir: Path
+
+    @property
+    def state(self) -> BrokerState:
+        return "running"
+
+    @property
+    def log(self) -> Path:
+        return self.log_dir / "not-here.log"
+
+    @property
+    def pid(self) -> int | None:
+        return None
+
+    @property
+    def exit_status(self) -> int | None:
+        return None
+
+    @property
+    def inner_addresses(self) -> Sequence[str]:
+        return ()
+
+    @property
+    def confines(self) -> Confines | None:
+        return None
+
+    def last_words(self, *, lines: int) -> Sequence[str]:
+        del lines
+        return ()
+
+    def start(self) -> None:
+        self._refuse("started")
+
+    def stop(self) -> None:
+        self._refuse("stopped")
+
+    def kill(self) -> None:
+        self._refuse("killed")
+
+    def pause(self) -> None:
+        self._refuse("paused")
+
+    def resume(self) -> None:
+        self._refuse("resumed")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise FaultError(
+            f"broker {self.cluster}/{self.id} cannot be {what}: linkflap did not start its cluster"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachedCluster:
+    """`harness.model.protocols.Cluster`, as it was when linkflap attached to it. `kafka` is the
+    release of the programs beside it."""
+
+    name: str
+    id: str
+    kafka: str
+    brokers: Mapping[int, AttachedBroker]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.client_address for broker in self.brokers.values())
+
+    @property
+    def inner_bootstrap(self) -> str:
+        return self.bootstrap
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replicas: int = 3,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        create_topic(
+            name,
+            cluster=self.name,
+            bootstrap=self.bootstrap,
+            brokers=len(self.brokers),
+            partitions=partitions,
+            replicas=replicas,
+            config=config or {},
+        )
+
+    def show_certificate(self, path: str, which: Certificate) -> None:
+        raise FaultError(f"cluster {self.name} is not linkflap's, nor are its certificates")
+
+
+class ClusterRewriter(ServiceProgram):
+    """The program behind the proxies of one cluster. Not started when made."""
+
+    def __init__(self, cluster: str, folder: Path, settings: address_rewriter.Settings) -> None:
+        folder = folder.absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / address_rewriter.SETTINGS, msgspec.json.encode(settings))
+        command, environment = children.module(_MODULE, str(folder))
+        name = f"address rewriter of {cluster}"
+        spawn = partial(
+            children.spawn,
+            command,
+            name=name,
+            folder=folder,
+            output=folder / _LOG,
+            environment=environment,
+        )
+        super().__init__(name, folder=folder, log=_LOG, spawn=spawn)
+
+    def start(self) -> None:
+        """Returns when it listens. Raises SetupError."""
+        self.launch()
+        try:
+            until(self._ready, within=READY_WITHIN, what=f"the {self._name} to listen")
+        except DeadlineExceeded as error:
+            raise SetupError(f"{error}; see {self.log}") from error
+
+    def _ready(self) -> bool:
+        if not self.alive:
+            raise SetupError(f"the {self._name} ended while starting; see {self.log}")
+        return address_rewriter.READY in self.log.read_text(errors="replace")
+
+    def finish(self) -> None:
+        """Ends it."""
+        with contextlib.suppress(DeadlineExceeded):
+            self.stop(within=END_WITHIN)
+        self.close()
+
+
+def deploy(
+    topology: Topology, *, folder: Path, recorder: Recorder, wire: WireRecording | None = None
+) -> AttachedDeployment:
+    """Attaches to the clusters of a topology, and proves the links before them. Raises InputError
+    or SetupError, after ending what was already started."""
+    if wire is not None:
+        raise InputError("clusters that run already have no recorder of linkflap's before them")
+    return started(AttachedDeployment(topology, folder=folder, recorder=recorder))
+
+
+class AttachedDeployment(DeploymentParts):
+    """`harness.model.protocols.Deployment`: proxies and services are children of this process."""
+
+    recorders: Mapping[str, WireRecorder] = MappingProxyType({})
+
+    def __init__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> None:
+        super().__init__(topology, folder=folder, recorder=recorder)
+        self._clusters: dict[str, AttachedCluster] = {}
+        self._rewriters: list[ClusterRewriter] = []
+        self._touched: list[Attached] = []
+
+    @property
+    def clusters(self) -> Mapping[str, AttachedCluster]:
+        return MappingProxyType(self._clusters)
+
+    def start(self) -> None:
+        """See `started`."""
+        found = {spec.name: self._look_at(spec) for spec in self._topology.clusters}
+        self._clusters = dict(found)
+        _refuse_twins(self._clusters.values())
+        paths = {name: list(paths_into(self._topology, name)) for name in found}
+        self._lease.memory(sum(map(len, paths.values())) * LINK_MEMORY)
+        all_side_by_side([toxiproxy_server])
+        names = tuple(found)
+        touched = [_refuse_owned(cluster, names) for cluster in found.values()]
+        start_watchdog()
+        for each in touched:
+            ledger.add_attached(each)
+            self._touched.append(each)
+        for name, cluster in found.items():
+            self._prepare(cluster, paths[name])
+        side_by_side(rewriter.start for rewriter in self._rewriters)
+        side_by_side(link.start for link in self._links.values())
+        side_by_side(link.prove for link in self._links.values())
+
+    def _look_at(self, spec: ClusterSpec) -> AttachedCluster:
+        """Raises InputError for one that does not answer."""
+        try:
+            admin = admin_of(spec.bootstrap)
+            described = admin.describe_cluster(request_timeout=ASK_SECONDS).result(2 * ASK_SECONDS)
+        except (KafkaException, TimeoutError) as error:
+            why = error.args[0].str() if isinstance(error, KafkaException) else "no answer in time"
+            raise InputError(
+                f"cluster {spec.name} does not answer at {spec.bootstrap} ({why}); check that it "
+                "runs, and that this is the address of a PLAINTEXT listener"
+            ) from None
+        brokers = {
+            int(node.id): AttachedBroker(
+                cluster=spec.name,
+                id=int(node.id),
+                client_address=f"{node.host}:{node.port}",
+                log_dir=self._folder / spec.name / str(node.id),
+            )
+            for node in sorted(described.nodes, key=lambda node: int(node.id))
+        }
+        self._recorder.write(
+            ClusterReady(
+                cluster=spec.name,
+                kafka=f"at {spec.bootstrap}",
+                brokers=len(brokers),
+                seconds=0.0,
+            )
+        )
+        return AttachedCluster(
+            name=spec.name, id=str(described.cluster_id), kafka=spec.kafka, brokers=brokers
+        )
+
+    def _prepare(self, cluster: AttachedCluster, paths: Sequence[str]) -> None:
+        """Leases the ports of the paths into a cluster, and makes its proxies and rewriter; starts
+        nothing."""
+        nodes = cluster.brokers
+        ports = iter(self._lease.ports(len(paths) * (2 * len(nodes) + 1)))
+        behind: list[address_rewriter.PathPort] = []
+        for path in paths:
+            fronts = {node: next(ports) for node in nodes}
+            named = {node: ("127.0.0.1", port) for node, port in fronts.items()}
+            proxies: dict[int, tuple[int, str]] = {}
+            for node, broker in nodes.items():
+                inner = next(ports)
+                behind.append(
+                    address_rewriter.PathPort(
+                        port=inner, broker=broker.client_address, proxies=named
+                    )
+                )
+                proxies[node] = (fronts[node], f"127.0.0.1:{inner}")
+            folder = self._folder / cluster.name / path.replace("*->", "access-").replace("->", "-")
+            self._links[path] = ToxiproxyLink(
+                path,
+                cluster.name,
+                proxies,
+                next(ports),
+                folder,
+                self._recorder,
+                cluster.bootstrap,
+            )
+        own = [host_and_port(each.client_address) for each in nodes.values()]
+        self._rewriters.append(
+            ClusterRewriter(
+                cluster.name,
+                self._folder / cluster.name / "address-rewriter",
+                address_rewriter.Settings(ports=behind, brokers=own),
+            )
+        )
+
+    def _install(self, asked: str) -> Installation:
+        return process.install(asked)
+
+    def _make_service(
+        self,
+        name: str,
+        *,
+        main: str,
+        installation: Installation,
+        files: Mapping[str, str],
+        arguments: Sequence[str],
+    ) -> KafkaService:
+        folder = self._folder / "services" / name
+        return process.process_service(
+            name, installation, main=main, folder=folder, files=files, arguments=arguments
+        )
+
+    def sidecar(
+        self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]
+    ) -> Sidecar:
+        return process.ChildSidecar(name, module, folder, log)
+
+    def replace_release(self, cluster: str, broker: int, kafka: str) -> str:
+        raise InputError(f"broker {cluster}/{broker} is not linkflap's, and keeps its release")
+
+    def skew_clock(self, cluster: str, broker: int, seconds: float) -> None:
+        raise InputError(f"broker {cluster}/{broker} is not linkflap's, and keeps its clock")
+
+    def _end_clusters(self, ends: contextlib.ExitStack) -> None:
+        for rewriter in self._rewriters:
+            ends.callback(rewriter.finish)
+
+    def _give_back(self) -> None:
+        """Last, because no client reaches a cluster any more: none makes a topic again."""
+        try:
+            for each in self._touched:
+                try:
+                    deque(remove(each), maxlen=0)
+                    ledger.remove_attached(each)
+                except StillThere as error:  # it stays in the ledger, for `linkflap clean`
+                    LOG.warning("%s", error)
+        finally:
+            self._lease.release()
+
+
+def _refuse_twins(clusters: Iterable[AttachedCluster]) -> None:
+    """Raises InputError for two names of one cluster."""
+    names: dict[str, str] = {}
+    for cluster in clusters:
+        if (other := names.setdefault(cluster.id, cluster.name)) != cluster.name:
+            raise InputError(
+                f"{other} and {cluster.name} are one cluster (cluster.id {cluster.id}), and none "
+                "is a mirror of itself; give the address of the other cluster for one of them"
+            )
+
+
+def _refuse_owned(found: AttachedCluster, names: tuple[str, ...]) -> Attached:
+    """What the run of a topology with clusters of these names owns on one of them. Raises
+    InputError where something has such a name already, or where the run may not make topics."""
+    where = f"cluster {found.name} at {found.bootstrap}"
+    admin = admin_of(found.bootstrap)
+    probe = f"{found.name}.{CANARY}"
+    try:
+        cluster = Attached(
+            name=found.name,
+            bootstrap=found.bootstrap,
+            id=found.id,
+            clusters=names,
+            had_heartbeats=HEARTBEATS in admin.list_topics(timeout=ASK_SECONDS).topics,
+        )
+        topics, groups = owned(cluster, admin)
+        there = [*(f"topic {name}" for name in topics), *(f"group {name}" for name in groups)]
+        if there:
+            more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
+            raise InputError(
+                f"{where} has {', '.join(there[:_SHOWN])}{more}, and a run uses such names, and "
+                "removes them at its end; give the clusters other names in the topology, or remove "
+                "what a killed run left with `linkflap clean`"
+            )
+        admin.create_topics([NewTopic(probe, 1, 1)], validate_only=True)[probe].result(ASK_SECONDS)
+    except (KafkaException, TimeoutError) as error:
+        why = error.args[0].str() if isinstance(error, KafkaException) else "no answer in time"
+        raise InputError(
+            f"{where} does not let this client list groups and make topics ({why}); linkflap needs "
+            f"both, for topics named {found.name}.*"
+        ) from None
+    return cluster
+
+
+def check(topology: Topology) -> None:
+    """As that of the process runtime, in which mirrors run; and raises InputError for settings of
+    brokers that linkflap does not start."""
+    for cluster in topology.clusters:
+        if cluster.config:
+            raise InputError(
+                f"the brokers of cluster {cluster.name} run already, so that {min(cluster.config)} "
+                "cannot be set on them; leave the settings of their brokers out"
+            )
+    process.check(topology)

@@ -1,0 +1,146 @@
+"""Runs on clusters that linkflap did not start: of a deployment whose addresses are all that a run
+is given. What goes wrong there is found; whatever a run has made is gone at its end, and nothing
+else was touched."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+import linkflap
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.events import FaultBite, LinkProven, of_kind
+from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import RunReader
+from linkflap.harness.wire.offsets import Partition, bounds, quiet
+from tests.command_line import environment, start
+from tests.on_runtimes import create
+
+THEIRS = "theirs"
+KAFKAS = ("__consumer_offsets", "__transaction_state")
+
+
+def arrows(deployment: Deployment) -> str:
+    """The topology of somebody who knows one address of each cluster."""
+    a, b = (deployment.clusters[name].bootstrap.split(",")[-1] for name in "AB")
+    return f"A@bootstrap:{a}->B@bootstrap:{b}"
+
+
+def admin(deployment: Deployment, cluster: str) -> AdminClient:
+    return AdminClient(quiet(deployment.clusters[cluster].bootstrap))
+
+
+def used_by_others(deployment: Deployment) -> None:
+    """A topic with records, and a group that has read some of them, on both clusters."""
+    for cluster in deployment.clusters.values():
+        create(cluster, THEIRS)
+        producer = Producer(quiet(cluster.bootstrap))
+        for number in range(10):
+            producer.produce(THEIRS, b"%d" % number)
+        assert producer.flush(60) == 0
+        consumer = Consumer(quiet(cluster.bootstrap) | {"group.id": THEIRS})
+        consumer.commit(offsets=[TopicPartition(THEIRS, 0, 4)], asynchronous=False)
+        consumer.close()
+
+
+Contents = Mapping[str, tuple[Mapping[Partition, int], Mapping[Partition, int], frozenset[str]]]
+
+
+def contents(deployment: Deployment) -> Contents:
+    """Per cluster: where each partition begins and ends, and the groups; without Kafka's own
+    topics."""
+    found = {}
+    for name in deployment.clusters:
+        client = admin(deployment, name)
+        partitions = [
+            (topic, number)
+            for topic, each in client.list_topics(timeout=60).topics.items()
+            if topic not in KAFKAS
+            for number in each.partitions
+        ]
+        groups = client.list_consumer_groups().result(60).valid
+        found[name] = (
+            bounds(client, partitions, "start", within=60),
+            bounds(client, partitions, "high", within=60),
+            frozenset(group.group_id for group in groups),
+        )
+    return found
+
+
+@contextmanager
+def first_copies_deleted(deployment: Deployment) -> Iterator[None]:
+    """Somebody deletes the first copies on B, once there are some."""
+    client, over = admin(deployment, "B"), threading.Event()
+
+    beginning = TopicPartition("A.orders", 0, 100)
+
+    def delete() -> None:
+        while not over.wait(0.2):
+            with suppress(KafkaException):  # there are not so many yet
+                client.delete_records([beginning])[beginning].result(60)
+                return
+
+    thread = threading.Thread(target=delete)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.spark
+@pytest.mark.linkflap(topology="A:3->B")
+def test_what_is_deleted_is_found_and_what_is_not_the_runs_is_not_touched(
+    linkflap_deployment: Deployment, tmp_path: Path
+) -> None:
+    used_by_others(linkflap_deployment)
+    before = contents(linkflap_deployment)
+    with first_copies_deleted(linkflap_deployment):
+        judged = linkflap.run(
+            "link-flap", topology=arrows(linkflap_deployment), folder=tmp_path / "run", seed=7
+        )
+    assert {found.kind for found in judged.anomalies if not found.allowed} == {"lost-beginning"}
+    assert judged.checks["lost-write"].verdict == "valid", judged.why
+    assert judged.checks["order-equality"].examined["B/mirrored"] > 0
+    events, _ = RunReader(tmp_path / "run").events()
+    ports = {each.link: len(each.proxied) for each in of_kind(events, LinkProven)}
+    assert ports == {"A->B": 3, "*->A": 3, "B->A": 1, "*->B": 1}
+    assert {each.id: each.bit for each in of_kind(events, FaultBite)} == dict.fromkeys(
+        ("flap", "slow", "failover"), True
+    )
+    assert contents(linkflap_deployment) == before
+
+
+@pytest.mark.linkflap(topology="A->B")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_is_ended_leaves_nothing_on_the_clusters(
+    linkflap_deployment: Deployment, tmp_path: Path, number: signal.Signals
+) -> None:
+    used_by_others(linkflap_deployment)
+    before = contents(linkflap_deployment)
+    topology = arrows(linkflap_deployment)
+    words = ["run", "baseline", "--topology", topology, "--out", "run", "--no-verify"]
+    running = start(words, env=environment(tmp_path / "ledger"), cwd=tmp_path)
+    try:
+        running.says("phase breaking things")
+        assert contents(linkflap_deployment) != before
+        with pytest.raises(InputError, match="and a run uses such names"):
+            linkflap.run("baseline", topology=topology, folder=tmp_path / "second")
+        running.send(number)
+        until(
+            lambda: contents(linkflap_deployment) == before,
+            within=120,
+            what="what the run has made to be gone",
+            state=lambda: contents(linkflap_deployment),
+        )
+    finally:
+        running.close()

@@ -1,0 +1,198 @@
+"""Answers of a cluster that linkflap did not start: they name the proxies of their path, and all
+other bytes pass as they came, however they are cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from linkflap.harness.wire.address_rewriter import NOWHERE, Connection, leader_bytes
+from linkflap.harness.wire.messages import (
+    LENGTH,
+    Error,
+    Malformed,
+    decode_response,
+    encode_request,
+    encode_response,
+    request,
+    response,
+)
+
+OWN = {1: ("kafka-1.example", 9092), 2: ("kafka-2.example", 9093)}
+PROXIES = {1: ("127.0.0.1", 21001), 2: ("127.0.0.1", 21002)}
+LEADERS = [leader_bytes(address) for address in OWN.values()]
+NONE = timedelta(0)
+
+
+def connection() -> Connection:
+    return Connection(PROXIES, LEADERS)
+
+
+def brokers(kind: Any, number: str = "node_id") -> tuple[Any, ...]:
+    return tuple(kind(**{number: id}, host=host, port=port) for id, (host, port) in OWN.items())
+
+
+def metadata(version: int) -> Any:
+    m = response("metadata", version)
+    late: dict[str, Any] = {"throttle_time": NONE} if version >= 3 else {}
+    late |= {"error_code": Error.none} if version >= 13 else {}
+    return m.MetadataResponse(brokers=brokers(m.MetadataResponseBroker), topics=(), **late)
+
+
+def coordinators(version: int) -> Any:
+    m = response("find_coordinator", version)
+    late: dict[str, Any] = {"throttle_time": NONE} if version >= 1 else {}
+    if version >= 4:
+        found = (
+            m.Coordinator(
+                key=f"group {id}", node_id=id, host=host, port=port,
+                error_code=Error.none, error_message=None,
+            )
+            for id, (host, port) in OWN.items()
+        )  # fmt: skip
+        none = m.Coordinator(
+            key="none", node_id=-1, host="", port=-1,
+            error_code=Error.coordinator_not_available, error_message=None,
+        )  # fmt: skip
+        return m.FindCoordinatorResponse(coordinators=(*found, none), **late)
+    late |= {"error_message": None} if version >= 1 else {}
+    return m.FindCoordinatorResponse(
+        error_code=Error.none, node_id=2, host=OWN[2][0], port=OWN[2][1], **late
+    )
+
+
+def described(version: int) -> Any:
+    m = response("describe_cluster", version)
+    kind = m.DescribeClusterBroker
+    rows = brokers(kind, "broker_id") if version < 2 else tuple(
+        kind(broker_id=id, host=host, port=port, is_fenced=False)
+        for id, (host, port) in OWN.items()
+    )  # fmt: skip
+    return m.DescribeClusterResponse(
+        throttle_time=NONE, error_code=Error.none, cluster_id="one", brokers=rows
+    )
+
+
+NAMING = [
+    *(("metadata", version, metadata) for version in range(14)),
+    *(("find_coordinator", version, coordinators) for version in range(7)),
+    *(("describe_cluster", version, described) for version in range(3)),
+]
+KEYS = {"produce": 0, "fetch": 1, "metadata": 3, "find_coordinator": 10, "describe_cluster": 60}
+
+
+def asked(through: Connection, api: str, version: int, correlation: int) -> None:
+    """A request's beginning crosses; what follows its head is not read."""
+    head = KEYS[api].to_bytes(2) + version.to_bytes(2) + correlation.to_bytes(4) + b"rest"
+    framed = LENGTH.pack(len(head)) + head
+    assert b"".join(through.requests(framed)) == framed
+
+
+def addresses(text: str) -> Iterator[tuple[str, str]]:
+    for id, (host, port) in OWN.items():
+        yield f"host='{host}', port={port}", f"host='127.0.0.1', port={PROXIES[id][1]}"
+
+
+@pytest.mark.parametrize(("api", "version", "make"), NAMING)
+def test_an_answer_that_names_brokers_names_their_proxies_and_is_otherwise_the_same(
+    api: str, version: int, make: Any
+) -> None:
+    through, body = connection(), make(version)
+    asked(through, api, version, 7)
+    (changed,) = through.answers(bytes(encode_response(api, version, 7, body)))
+    expected = repr(
+        decode_response(api, version, bytes(encode_response(api, version, 7, body))[4:])
+    )
+    for own, proxy in addresses(expected):
+        expected = expected.replace(own, proxy)
+    assert "example" not in expected
+    assert repr(decode_response(api, version, changed[4:])) == expected
+    assert LENGTH.unpack(changed[:4])[0] == len(changed) - 4
+
+
+def test_all_else_passes_byte_for_byte_however_it_is_split() -> None:
+    other = LENGTH.pack(4 + 30) + (9).to_bytes(4) + bytes(range(30))
+    naming = bytes(encode_response("metadata", 12, 7, metadata(12)))
+    for size in range(1, len(naming) + len(other)):
+        through = connection()
+        asked(through, "metadata", 12, 7)
+        stream = other + naming + other
+        pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+        passed = b"".join(some for piece in pieces for some in through.answers(piece))
+        assert passed[: len(other)] == other
+        assert passed[-len(other) :] == other
+        assert b"example" not in passed
+
+
+def test_requests_pass_byte_for_byte_however_they_are_split() -> None:
+    m = request("metadata", 4)
+    body = m.MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    stream = b"".join(encode_request("metadata", 4, n, "client", body) for n in range(3))
+    for size in range(1, 40):
+        through = connection()
+        pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+        assert b"".join(some for piece in pieces for some in through.requests(piece)) == stream
+
+
+@pytest.mark.parametrize("version", [16, 17, 18])
+def test_a_fetch_that_names_the_new_leader_names_its_proxy_and_keeps_its_records(
+    version: int,
+) -> None:
+    m, records = response("fetch", version), bytes(range(256)) * 40
+    row = m.PartitionData(
+        partition_index=0, error_code=Error.not_leader_or_follower, high_watermark=5,
+        aborted_transactions=None, records=records, current_leader=m.LeaderIdAndEpoch(leader_id=2),
+    )  # fmt: skip
+    topic = m.FetchableTopicResponse(topic_id=UUID(int=5), partitions=(row, row))
+    body = m.FetchResponse(
+        throttle_time=NONE, error_code=Error.none, responses=(topic,),
+        node_endpoints=brokers(m.NodeEndpoint),
+    )  # fmt: skip
+    through = connection()
+    asked(through, "fetch", version, 7)
+    (changed,) = through.answers(bytes(encode_response("fetch", version, 7, body)))
+    found = decode_response("fetch", version, changed[4:])
+    assert [(n.host, n.port) for n in found.node_endpoints] == [*PROXIES.values()]
+    assert [bytes(p.records) for t in found.responses for p in t.partitions] == [records, records]
+
+
+def test_a_produce_that_names_the_new_leader_names_its_proxy() -> None:
+    m = response("produce", 12)
+    body = m.ProduceResponse(responses=(), node_endpoints=brokers(m.NodeEndpoint))
+    through = connection()
+    asked(through, "produce", 12, 7)
+    (changed,) = through.answers(bytes(encode_response("produce", 12, 7, body)))
+    found = decode_response("produce", 12, changed[4:])
+    assert [(n.host, n.port) for n in found.node_endpoints] == [*PROXIES.values()]
+
+
+def test_an_answer_without_an_address_is_not_even_read() -> None:
+    through, no_answer = connection(), LENGTH.pack(4 + 3) + (7).to_bytes(4) + b"???"
+    asked(through, "fetch", 17, 7)
+    assert b"".join(through.answers(no_answer)) == no_answer
+
+
+def test_a_broker_that_has_no_proxy_is_named_nowhere() -> None:
+    through = Connection({1: PROXIES[1]}, LEADERS)
+    asked(through, "metadata", 12, 7)
+    (changed,) = through.answers(bytes(encode_response("metadata", 12, 7, metadata(12))))
+    first, second = decode_response("metadata", 12, changed[4:]).brokers
+    assert (first.host, first.port) == PROXIES[1]
+    assert (second.host, second.port) == NOWHERE
+
+
+@pytest.mark.parametrize("version", [12, 99])
+def test_an_answer_that_must_be_changed_and_cannot_be_read_does_not_pass(version: int) -> None:
+    through = connection()
+    asked(through, "metadata", version, 7)
+    with pytest.raises(Malformed):
+        list(through.answers(LENGTH.pack(4 + 3) + (7).to_bytes(4) + b"???"))
+
+
+def test_what_is_no_frame_of_kafkas_does_not_pass() -> None:
+    with pytest.raises(Malformed):
+        list(connection().answers(b"HTTP/1.1 200 OK\r\n"))

@@ -1,0 +1,142 @@
+"""Clusters that linkflap did not start: what is refused before a run begins, which names a run owns
+there, and by which path its clients go."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from linkflap.chaos.scenarios import ScenarioRequest, scenario
+from linkflap.cli.commands import linkflap
+from linkflap.harness import runtimes
+from linkflap.harness.machine.attached_leftovers import Attached
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.runtimes import ATTACHED
+from linkflap.recording.run import by_proxies, check
+from linkflap.topologies import parse
+
+TOPOLOGY = "A@bootstrap:127.0.0.1:9->B@bootstrap:127.0.0.1:8"
+FILE = f"""schema = 1
+name = "mine"
+topology = "{TOPOLOGY}"
+[mirror]
+kind = "mm2"
+[[workload]]
+kind = "idempotent"
+home = "A"
+"""
+
+
+def refused(*words: str) -> str:
+    """The sentence with which a dry run ends."""
+    with pytest.raises(InputError) as error:
+        CliRunner().invoke(
+            linkflap, ["run", *words, "--dry-run"], standalone_mode=False, catch_exceptions=False
+        )
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["link-flap", "--mirror", "shadow"], "it registers as a broker of the destination"),
+        (["link-flap", "--mirror", "cluster-mirroring"], "need a build of KIP-1279"),
+        (["link-flap", "--stall-source"], "brokers that linkflap did not start are not stalled"),
+        (["link-flap", "--runtime", "docker"], "runtime docker would start others"),
+        (["link-flap", "--runtime", "process"], "runtime process would start others"),
+        (["broker-loss"], "did not start cluster A"),
+        (["half-open"], "its effect is measured with a client quota"),
+        (["round-trip"], "a failback begins on clusters that linkflap has started"),
+    ],
+)
+def test_what_would_touch_more_than_the_runs_own_is_refused(words: list[str], says: str) -> None:
+    assert says in refused(words[0], "--topology", TOPOLOGY, *words[1:])
+
+
+@pytest.mark.parametrize(
+    ("fault", "target", "says"),
+    [
+        ("broker-kill", "A/1", "did not start cluster A: it needs more of cluster A than its addr"),
+        ("broker-pause", "B/1", "did not start cluster B"),
+        ("rolling-restart", "B", "did not start cluster B"),
+        ("controller-loss", "A", "did not start cluster A"),
+        ("leadership-move", "A", "it would move the leaders of other topics too"),
+        ("link-half-open", "*->A", "did not start cluster A: its effect is measured"),
+    ],
+)
+def test_a_fault_of_brokers_is_refused_by_its_name_and_cluster(
+    tmp_path: Path, fault: str, target: str, says: str
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        f'{FILE}[[fault]]\nid = "one"\nfault = "{fault}"\ntarget = "{target}"\nat = 1\n'
+        "duration = 1\n"
+    )
+    sentence = refused(str(file))
+    assert f"fault 'one' ({fault}) cannot be played on {target}" in sentence
+    assert says in sentence
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ('[cluster.A.config]\n"log.retention.ms" = 5\n', "log.retention.ms cannot be set on them"),
+        (
+            '[[workload]]\nkind = "readers"\nhome = "A"\n[workload.options]\ngroup = "billing"\n',
+            "group 'billing' of workload readers may be somebody else's",
+        ),
+    ],
+)
+def test_settings_and_groups_of_others_are_refused(tmp_path: Path, more: str, says: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(FILE + more)
+    assert says in refused(str(file))
+
+
+def test_a_forced_failover_needs_clients_that_go_by_the_proxies(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        f'{FILE}[[workload]]\nkind = "transactional"\nhome = "A"\n'
+        '[workload.options]\nvia = "direct"\n'
+        '[[fault]]\nid = "one"\nfault = "failover-forced"\ntarget = "A->B"\nat = 1\n'
+    )
+    assert "workload transactional connects past the proxies" in refused(str(file))
+
+
+def test_clients_go_by_the_proxies_and_the_mirror_is_mirror_maker() -> None:
+    chosen = scenario("link-flap", ScenarioRequest(seed=7, topology=parse(TOPOLOGY)))
+    check(chosen, ATTACHED)
+    assert chosen.mirror.kind == "mm2"
+    assert {each.options["via"] for each in by_proxies(chosen)} == {"proxy"}
+    assert runtimes.usual(chosen.topology, "docker") == ATTACHED
+
+
+def test_only_clusters_that_run_already_have_this_runtime() -> None:
+    with pytest.raises(InputError, match="runtime attached is that of clusters that run already"):
+        runtimes.check(ATTACHED, parse("A->B"))
+
+
+def test_a_run_owns_names_that_begin_with_its_clusters() -> None:
+    run = Attached(
+        name="A", bootstrap="a:1", id="one", clusters=("A", "us-east"), had_heartbeats=False
+    )
+    topics = (
+        "A.orders A.linkflap-canary us-east.x A.checkpoints.internal mm2-offsets.A.internal "
+        "mm2-offset-syncs.us-east.internal mm2-status.A.internal mm2-configs.A.internal"
+    )
+    others = (
+        "A orders AA.orders B.orders A. xA.orders mm2-offsets.B.internal mm2.A.internal "
+        "us.east.x __consumer_offsets heartbeats east.x"
+    )
+    assert [name for name in re.split(" ", f"{topics} {others}") if run.owns_topic(name)] == (
+        topics.split()
+    )
+    groups = "linkflap.A.read_committed linkflap.followers linkflap-recreated A-mm2 us-east-mm2"
+    foreign = "billing linkflap mm2 B-mm2 my-linkflap.x connect-A"
+    assert [name for name in f"{groups} {foreign}".split() if run.owns_group(name)] == (
+        groups.split()
+    )
