@@ -1,0 +1,159 @@
+"""What brokers, mirrors and coordinators logged between the last good sample of an anomaly's
+partition and the anomaly.
+
+The last good sample is the last watermark that was sampled before the anomaly was there: before its
+time, else before the high watermark had passed its offset. The anomaly is there at its time, or at
+the first sample behind it. It reaches to the last sample where readers stood still from then on, and
+in any case to the failovers and truncations behind the good sample. Without samples it is the whole
+run. Nothing is judged here: that a line names the partition, or comes at the right time, does not
+make it the cause.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from linkflap.harness.model.events import Event, Failover, MirrorStopped, Promotion, Truncation
+from linkflap.harness.model.history import Watermark
+from linkflap.harness.model.texts import in_one_line
+from linkflap.harness.model.verdict import Anomaly
+from linkflap.harness.rundir import RunReader
+from linkflap.harness.rundir.process_logs import Logged, ProcessLogs, read
+
+_TIMES: Final = ("time", "returned", "invoked")
+_LATE: Final = 2_000_000_000
+"""Nanoseconds: a process may log later than what it does can be seen."""
+_QUOTED: Final = 240
+MOST: Final = 12
+"""Lines that are shown of an anomaly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedAround:
+    """Lines of one anomaly, those that name it first: `begin` and `end` in nanoseconds. `left_out`
+    are kinds of lines that are not among them; `unread`, what of the logs was not looked at."""
+
+    begin: int
+    end: int
+    lines: Sequence[Logged] = ()
+    left_out: int = 0
+    unread: Sequence[str] = ()
+
+    @property
+    def quoted(self) -> str:
+        """The first line, where it names the partition or producer and had not been logged before:
+        `B/1 logged ERROR "…" meanwhile`; else empty."""
+        first = next((line for line in self.lines if line.names and not line.before), None)
+        if first is None or not first.first:
+            return ""
+        text = first.text if len(first.text) <= _QUOTED else f"{first.text[: _QUOTED - 1]}…"
+        often = f" {first.count:,} times" if first.count > 1 else ""
+        return f'{first.process} logged {first.level} "{in_one_line(text)}"{often} meanwhile'
+
+
+class RunLogs:
+    """The logs of a run directory, read once, when they are first asked for."""
+
+    def __init__(self, reader: RunReader) -> None:
+        self._reader = reader
+
+    @cached_property
+    def _logs(self) -> ProcessLogs:
+        run = self._reader.run
+        return read(self._reader.root, run.started, run.ended)
+
+    def around(
+        self,
+        anomaly: Anomaly,
+        samples: Sequence[Watermark],
+        events: Sequence[Event],
+    ) -> LoggedAround:
+        """What was logged around an anomaly; `samples` are those of its partition, in any order."""
+        run = self._reader.run
+        begin, end = _window(anomaly, samples, events, run.started, run.ended or 1 << 62)
+        lines = self._logs.between(begin, end, named_by(anomaly))
+        missing = [] if self._logs.logs else ["logs/ has no log of a broker or mirror"]
+        return LoggedAround(
+            begin=begin,
+            end=end,
+            lines=lines[:MOST],
+            left_out=max(0, len(lines) - MOST),
+            unread=(*self._logs.unread, *missing),
+        )
+
+
+def named_by(anomaly: Anomaly) -> re.Pattern[str] | None:
+    """What names the partition, the producer id or the transactional id of an anomaly in a line;
+    None where it has none of them."""
+    evidence, found = anomaly.evidence, []
+    if anomaly.topic and anomaly.partition >= 0:
+        topic = re.escape(anomaly.topic)
+        found.append(
+            rf"(?<![\w.-]){topic}(?:-|,? partition[ =]){anomaly.partition}(?!\d|[\w-]*\w\.)"
+        )
+    pid = evidence.get("producer_id")
+    if isinstance(pid, int) and pid >= 0:
+        found.append(rf"(?i:\b(?:producer[ _-]?id|pid)\b[ =:]*){pid}(?!\d)")
+    name = evidence.get("transactional_id")
+    if isinstance(name, str) and name:
+        found.append(rf"(?<![\w.-]){re.escape(name)}(?![\w-])")
+    return re.compile("|".join(found)) if found else None
+
+
+def _window(
+    anomaly: Anomaly, samples: Sequence[Watermark], events: Sequence[Event], began: int, ended: int
+) -> tuple[int, int]:
+    mine = sorted(
+        (
+            row
+            for row in samples
+            if (row.cluster, row.topic, row.partition)
+            == (anomaly.cluster, anomaly.topic, anomaly.partition)
+        ),
+        key=lambda row: row.time,
+    )
+    seen = next(
+        (at for name in _TIMES if isinstance(at := anomaly.evidence.get(name), int)), None
+    )
+    if not mine or (seen is None and anomaly.offset < 0):
+        return began, ended if seen is None else seen + _LATE
+    there = [
+        row
+        for row in mine
+        if (row.time >= seen if seen is not None else row.high_watermark > anomaly.offset)
+    ]
+    good = [row for row in mine if not there or row.time < there[0].time]
+    begin = good[-1].time if good else began
+    ends = [there[0].returned if there else ended, *([] if seen is None else [seen])]
+    if there and mine[-1].last_stable <= anomaly.offset < mine[-1].high_watermark:
+        ends.append(mine[-1].returned)
+    ends += [event.time for event in events if event.time >= begin and _changes(event, anomaly)]
+    return begin, max(ends) + _LATE
+
+
+def _changes(event: Event, anomaly: Anomaly) -> bool:
+    """Whether an event changed the owner of the partition's offsets."""
+    match event:
+        case Promotion() | Truncation():
+            return event.tp == (anomaly.topic, anomaly.partition)
+        case Failover() | MirrorStopped():
+            return True
+    return False
+
+
+def samples_of(
+    reader: RunReader, anomalies: Sequence[Anomaly]
+) -> Mapping[tuple[str, str, int], Sequence[Watermark]]:
+    """(cluster, topic, partition) -> samples, of the partitions of some anomalies."""
+    found: dict[tuple[str, str, int], list[Watermark]] = {
+        (each.cluster, each.topic, each.partition): [] for each in anomalies
+    }
+    if found:
+        for row in reader.each(Watermark, []):
+            if (mine := found.get((row.cluster, row.topic, row.partition))) is not None:
+                mine.append(row)
+    return found
