@@ -291,7 +291,8 @@ class Document:
 
     `by_bytes` says why the verdict rests on bytes (and what readers got) without acknowledgements;
     empty where those were recorded. `allowed` counts, in words, what the guarantee allowed. `cause`
-    is the first cause in one sentence. Anomalies and eras are capped, counts never.
+    is the first cause in one sentence. `mostly_failed` says with which error most operations of
+    clients failed; empty unless one did. Anomalies and eras are capped, counts never.
     """
 
     verdict: Verdict
@@ -312,6 +313,7 @@ class Document:
     clients_died: tuple[ClientDeath, ...] = ()
     by_bytes: str = ""
     allowed: str = ""
+    mostly_failed: str = ""
 
     @property
     def violations(self) -> list[Anomaly]:

@@ -1,7 +1,7 @@
 """What brokers, mirrors and coordinators logged as warnings and errors, by the logs/ of a run
 directory.
 
-Every log is read once, from its beginning, in bounded memory: a line is cut to what a person reads,
+Every log is read once, from its beginning, in bounded memory: of a line what a person reads is kept,
 a text that comes again is kept once with its times, and beyond the limits below nothing is kept;
 `ProcessLogs.unread` says what was left out. Anything may be in a log: bytes that are no text are
 replaced, a line without a time has that of the line before it, and a log that cannot be opened is
@@ -29,10 +29,11 @@ from linkflap.harness.model.texts import in_one_line
 
 _OF_CLIENTS: Final = frozenset({"clients", "commands"})
 _OF_LINKFLAP: Final = frozenset({"toxiproxy.log", "recorder.log", "pip.log"})
-"""Links and recorders are cut on purpose."""
+"""Links and recorders are broken on purpose."""
 MOST_LOGS: Final = 200
 MOST_BYTES: Final = 128 << 20
 """Of one log."""
+MOST_OF_ALL: Final = 512 << 20
 MOST_TEXTS: Final = 20_000
 MOST_LINES: Final = 1_000_000
 _WIDEST: Final = 4096
@@ -112,7 +113,9 @@ class ProcessLogs:
         Those that match `names` come first, then what was not logged before, errors before
         warnings. Lines without any time are taken for lines of that time.
         """
-        kinds: dict[tuple[tuple[str, str], bool], list[tuple[_Text, Sequence[tuple[int, int]]]]] = {}
+        kinds: dict[
+            tuple[tuple[str, str], bool], list[tuple[_Text, Sequence[tuple[int, int]]]]
+        ] = {}
         earlier: dict[tuple[str, str], int] = {}
         for each in self._texts.values():
             earlier[each.kind] = earlier.get(each.kind, 0) + _before(each, begin)
@@ -181,16 +184,18 @@ def read(root: Path, started: int, ended: int) -> ProcessLogs:
     if len(paths) > MOST_LOGS:
         found.unread.append(f"{len(paths) - MOST_LOGS:,} more logs are not read")
     zone: float | None = None
+    left = MOST_OF_ALL
     for path in sorted(paths[:MOST_LOGS], key=lambda path: path.name != "server.log"):
         name = path.relative_to(root).as_posix()
         try:
             with untrusted_files.opened(path, root=root) as file:
-                clock = _Clock(started, ended, zone)
-                for line in _warnings(file, clock):
+                clock, most = _Clock(started, ended, zone), min(left, MOST_BYTES)
+                for line in _warnings(file, clock, most):
                     found.add(name, line)
                 zone = clock.zone if zone is None else zone
-                if os.fstat(file.fileno()).st_size > MOST_BYTES:
-                    found.unread.append(f"{name} is not read beyond {MOST_BYTES >> 20} MiB")
+                left -= (size := min(most, os.fstat(file.fileno()).st_size))
+                if os.fstat(file.fileno()).st_size > size:
+                    found.unread.append(f"{name} is not read beyond {most >> 20} MiB")
         except OSError as error:
             found.unread.append(f"{name} cannot be read: it {error.strerror}")
     found.close()
@@ -199,7 +204,9 @@ def read(root: Path, started: int, ended: int) -> ProcessLogs:
 
 def _paths(folder: Path) -> list[Path]:
     """Logs, and those that were rolled (`server.log.1`)."""
-    return sorted(path for path in folder.glob("**/*.log*") if re.search(r"\.log(\.\d+)?$", path.name))
+    return sorted(
+        path for path in folder.glob("**/*.log*") if re.search(r"\.log(\.\d+)?$", path.name)
+    )
 
 
 def _aside(path: Path) -> bool:
@@ -222,13 +229,13 @@ class _Clock:
         self._last = self._started
 
     def time(self, stamp: _Stamp) -> int:
-        """In nanoseconds."""
+        """In nanoseconds; what no run can have had becomes the nearest that fits."""
         seconds = stamp.seconds
         if not stamp.known:
             if self.zone is None:
                 self.zone = self._zone(seconds)
             seconds -= self.zone
-        return int(seconds * 1e9)
+        return int(min(max(seconds, 0), _FAR) * 1e9)
 
     def today(self, hour: str, part: str | None) -> _Stamp | None:
         """A time of day, UTC, of the day on which the line before was printed, or the next."""
@@ -251,6 +258,8 @@ class _Clock:
 
 
 _DAY: Final = 86_400.0
+_FAR: Final = 9e9
+"""Seconds: a time behind it does not fit into 64 bits of nanoseconds."""
 _SLACK: Final = 60.0
 
 
@@ -277,11 +286,11 @@ def stamp_of(text: str, clock: _Clock) -> _Stamp | None:
     return None
 
 
-def _warnings(file: BinaryIO, clock: _Clock) -> Iterator[_Line]:
+def _warnings(file: BinaryIO, clock: _Clock, most: int) -> Iterator[_Line]:
     """Each with the exception below it."""
     open_line: _Line | None = None
     reason, time = "", 0
-    for number, text in _lines(file):
+    for number, text in _lines(file, most):
         stamp = stamp_of(text, clock)
         level = _level(text)
         if stamp is None and not level:
@@ -318,9 +327,9 @@ def _message(text: str) -> str:
     return in_one_line(text[found.end() :] if found and plain else text).lstrip(": ]")[:_SHOWN]
 
 
-def _lines(file: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers, cut to a width; of a log that is too long the first."""
-    number, left = 0, MOST_BYTES
+def _lines(file: BinaryIO, most: int) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers, their beginnings, of the first bytes of a log."""
+    number, left = 0, most
     while left > 0 and (content := file.readline(_WIDEST)):
         number += 1
         left -= len(content)

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final, TextIO
 from linkflap.harness.model.events import Event
 from linkflap.harness.model.history import Poll
 from linkflap.harness.model.verdict import Anomaly
+from linkflap.harness.rundir.process_logs import Logged
 from linkflap.report.document import first_of, in_short
 
 if TYPE_CHECKING:
     from linkflap.spark_verify.inspect.explain import Explanation
     from linkflap.spark_verify.inspect.forensics import ForensicCase
+    from linkflap.spark_verify.read.logged_around import LoggedAround
 
 Row = Mapping[str, object]
 
@@ -228,6 +230,7 @@ def show_sides(explanation: Explanation, stream: TextIO, name: Name = str) -> No
             )
     _history(explanation, stream, name)
     _beside(explanation, stream)
+    _logged(explanation.logged, stream)
 
 
 def _history(explanation: Explanation, stream: TextIO, name: Name) -> None:
@@ -303,6 +306,29 @@ def _beside(explanation: Explanation, stream: TextIO) -> None:
     stream.write("\nevents of mirrors\n" if explanation.of_mirrors else "")
     stream.writelines(
         f"  {line}\n" for line in first_of(list(map(_event, explanation.of_mirrors)), _LINES)
+    )
+
+
+def _logged(logged: LoggedAround, stream: TextIO) -> None:
+    """Warnings and errors of processes, each kind of line once, with where it is first."""
+    lines = list(map(_line, logged.lines))
+    if logged.left_out:
+        lines.append(f"... and {logged.left_out:,} other kinds of lines")
+    lines += [f"not looked at: {each}" for each in logged.unread]
+    if lines:
+        stream.write(
+            f"\nwarnings and errors of brokers and mirrors, {moment(logged.begin // 1_000_000)} to "
+            f"{moment(logged.end // 1_000_000)}\n"
+        )
+    stream.writelines(f"  {line}\n" for line in lines)
+
+
+def _line(line: Logged) -> str:
+    before = f", {line.before:,} times before" if line.before else ""
+    more = f" and {len(line.where) - 1} more logs" if len(line.where) > 1 else ""
+    return (
+        f"{moment(line.first // 1_000_000) if line.first else 'at no known time'}  "
+        f"{line.count:,} x {line.level} {in_short(line.text, 400)} ({line.where[0]}{more}{before})"
     )
 
 

@@ -249,8 +249,8 @@ def _more(count: int, what: str) -> Iterator[Text]:
 def _verdict(judged: Document) -> Text:
     about = f"  {judged.scenario}, {judged.mirror} on {judged.runtime}"
     about += f", seed {judged.seed}" if judged.runtime not in ("files", "live clusters") else ""
-    why = judged.cause or judged.reason
-    reason = f"\n{why}" if why else ""
+    first = "" if judged.reason and not judged.cause else judged.mostly_failed
+    reason = "".join(f"\n{why}" for why in (first, judged.cause or judged.reason) if why)
     by_bytes = f" by bytes; {judged.by_bytes}" if judged.by_bytes else ""
     besides = "also found, but allowed" if judged.violations else "allowed"
     allowed = (f"\n{besides}: {judged.allowed}", "yellow") if judged.allowed else ""

@@ -55,7 +55,8 @@ class AnomalyKind:
     evidence has the number of `records`; for kinds that count as `torn`, the `operation` and the
     `link`. `noted`: reported, and never makes a run invalid. `repeats_sequence`: a batch
     has a sequence that the log had already; `linkflap forensics` then examines whether two
-    producers share the id.
+    producers share the id. `one_per`: fields of the evidence that are the same of one thing in
+    several partitions (a transaction), which is then counted once.
     """
 
     name: str
@@ -69,6 +70,7 @@ class AnomalyKind:
     failover_cost: FailoverCost | None = None
     noted: bool = False
     repeats_sequence: bool = False
+    one_per: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _unwrap(self)

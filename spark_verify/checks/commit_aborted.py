@@ -155,6 +155,7 @@ CHECK = Check(
             sentence="""{cluster} has an ABORT marker at {at} for {operation}, whose commit was
                 acknowledged""",
             counted="committed transaction was aborted|committed transactions were aborted",
+            one_per=("operation",),
             smallest="""commit_transaction of 1 returned ok, A has 1 and ABORT: at the offset of
                 ABORT.""",
         ),
@@ -165,6 +166,7 @@ CHECK = Check(
             sentence="""{cluster} has a COMMIT marker at {at} for {operation}, whose abort was
                 acknowledged""",
             counted="aborted transaction was committed|aborted transactions were committed",
+            one_per=("operation",),
             smallest="""abort_transaction of 1 returned ok, A has 1 and COMMIT: at the offset of
                 COMMIT.""",
         ),
@@ -175,6 +177,7 @@ CHECK = Check(
             sentence="""{cluster} has no marker for {operation}, which wrote at {at} and whose
                 commit was acknowledged""",
             counted="committed transaction never ended|committed transactions never ended",
+            one_per=("operation",),
             smallest="""commit_transaction of 1 returned ok, A lives on and has only 1: at its
                 offset.""",
         ),

@@ -546,6 +546,7 @@ CHECK = Check(
             sentence="""producer id {producer_id} left a transaction open on {cluster} from {at} on,
                 which holds up every read_committed reader""",
             counted="transaction hangs|transactions hang",
+            one_per=("producer_id",),
             smallest="""A has 1 open at offset 0, and the coordinator's last state of its producer
                 is CompleteCommit: at offset 0.""",
             despite_torn=True,

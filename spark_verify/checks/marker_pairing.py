@@ -16,9 +16,9 @@ copied logs without such a reset it is unknown whether the marker of a transacti
 a promotion is still to come.
 
 KIP-1279: a mirror that ends writes an ABORT marker for every open transaction, and then a reset of
-the producer state. Behind the reset nothing can end a transaction that it left open: the last
-stable offset stays there, and readers of committed records get no further. A transaction that is
-still mirrored may be open, because its marker will come over the link.
+the producer state. Behind the reset no coordinator ends a transaction that the mirror left open:
+the last stable offset stays there, and readers of committed records get no further. A transaction
+that is still mirrored may be open, because its marker will come over the link.
 
 On a running cluster the leader is asked for its last stable offset, which is compared with its
 bytes. If it is below the one that they give for an earlier high watermark, it waits for a marker
@@ -538,11 +538,11 @@ CHECK = Check(
         AnomalyKind(
             name=LEFT_OPEN,
             meaning="""A transaction without a marker is followed by a reset of the producer state.
-                Nothing can end it, and read_committed readers get no further. The offset is that of
-                the transaction's first data.""",
+                Nothing in the log ends it, and as long as nothing does, readers of committed
+                records get no further. The offset is that of the transaction's first data.""",
             sentence="{cluster} left a transaction of producer id {producer_id} open at {at}",
-            counted="""transaction was left open|transactions were left open (counted in each
-                partition)""",
+            counted="transaction was left open|transactions were left open",
+            one_per=("producer_id", "producer_epoch"),
             smallest="""producer 7 wrote 1 on A; B has 1 and a reset, and no marker: at the offset
                 of 1 on B.""",
         ),

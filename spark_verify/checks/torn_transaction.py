@@ -318,6 +318,7 @@ CHECK = Check(
             sentence="""{operation} is visible on {cluster} only in part: {records} of its {of}
                 records are hidden or missing, the first at {at}""",
             counted="transaction is torn|transactions are torn",
+            one_per=("operation",),
             failover_cost="torn",
             smallest="""a transaction wrote 1 to A.t-0, which has COMMIT, and 2 to A.t-1, which has
                 ABORT: at the offset of 2.""",
@@ -329,6 +330,7 @@ CHECK = Check(
             sentence="""{operation} is visible on {cluster} only in part after the failover:
                 {records} of its {of} records are hidden or missing, the first at {at}""",
             counted="transaction is torn|transactions are torn",
+            one_per=("operation",),
             failover_cost="torn",
             smallest="""A has a committed 1 and 2, in a partition each; B has 1 and was promoted: at
                 offset -1 of the other one.""",

@@ -6,7 +6,8 @@ number in the document (from 1), or by its location: `check:cluster:topic-partit
 
 Of operations, polls, samples, committed offsets of groups and events of mirrors it has the rows of
 the partition and offset, and their neighbours in time: a reader's records before and after, and the
-partition's bounds. Nothing is judged here.
+partition's bounds; of the logs of brokers and mirrors, warnings and errors of that time. Nothing is
+judged here.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.inspect import forensics
 from linkflap.spark_verify.inspect.forensics import Shown
 from linkflap.spark_verify.read.captures import CapturedReplica
+from linkflap.spark_verify.read.logged_around import LoggedAround, RunLogs
 from linkflap.spark_verify.read.plan import RunPlan, plan
 
 _TIMES: Final = ("time", "returned", "invoked")
@@ -300,7 +302,8 @@ class Explanation:
     """Everything about one anomaly; `sentence` is all in one. Of `total` operations and polls the
     first are shown.
 
-    A `total` of -1: the history was not gone through.
+    A `total` of -1: the history was not gone through. `logged` are warnings and errors of brokers,
+    mirrors and coordinators.
     """
 
     number: int
@@ -318,13 +321,15 @@ class Explanation:
     watermarks: Sequence[Watermark]
     groups: Sequence[GroupOffset]
     of_mirrors: Sequence[Event]
+    logged: LoggedAround
 
 
 def explain(root: Path, name: str) -> Explanation:
     """The explanation. Raises InputError when the folder was not judged, or has no such anomaly."""
     root, anomalies = _anomalies(root)
     number = _number(anomalies, name, root)
-    return _explained(anomalies, number, plan(root), RunReader(root))
+    reader = RunReader(root)
+    return _explained(anomalies, number, plan(root), reader, RunLogs(reader))
 
 
 def anomalies_of(root: Path) -> Sequence[Anomaly]:
@@ -347,8 +352,9 @@ def explain_several(
     memory.
     """
     planned, log_of = plan(root), cache(forensics.log_of)
-    rows = Held(RunReader(root), history=history)
-    found = [_explained(anomalies, number - 1, planned, rows, log_of) for number in numbers]
+    reader = RunReader(root)
+    rows, logs = Held(reader, history=history), RunLogs(reader)
+    found = [_explained(anomalies, number - 1, planned, rows, logs, log_of) for number in numbers]
     return found if history else [replace(each, total=-1) for each in found]
 
 
@@ -366,6 +372,7 @@ def _explained(
     number: int,
     planned: RunPlan,
     rows: Rows,
+    logs: RunLogs,
     log_of: Callable[[CapturedReplica], batches.ReplicaLog] = forensics.log_of,
 ) -> Explanation:
     anomaly = anomalies[number]
@@ -396,6 +403,7 @@ def _explained(
         watermarks=watermarks(rows, subject),
         groups=near(groups(rows, subject), subject.time, most=MOST),
         of_mirrors=of_mirrors(rows, subject),
+        logged=logs.around(anomaly, rows.watermarks()[0], rows.events()[0]),
     )  # fmt: skip
 
 

@@ -3,10 +3,10 @@ partition and the anomaly.
 
 The last good sample is the last watermark that was sampled before the anomaly was there: before its
 time, else before the high watermark had passed its offset. The anomaly is there at its time, or at
-the first sample behind it. It reaches to the last sample where readers stood still from then on, and
-in any case to the failovers and truncations behind the good sample. Without samples it is the whole
-run. Nothing is judged here: that a line names the partition, or comes at the right time, does not
-make it the cause.
+the first sample behind it. It reaches to the last sample where readers stood still from then on,
+and in any case to the failovers and truncations behind the good sample. Without samples it is the
+whole run. Nothing is judged here: that a line names the partition, or comes at the right time, does
+not make it the cause.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from linkflap.harness.model.events import Event, Failover, MirrorStopped, Promotion, Truncation
+from linkflap.harness.model.events import Event, Failover, Promotion, Truncation
 from linkflap.harness.model.history import Watermark
-from linkflap.harness.model.texts import in_one_line
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.rundir import RunReader
 from linkflap.harness.rundir.process_logs import Logged, ProcessLogs, read
@@ -35,24 +34,18 @@ MOST: Final = 12
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedAround:
     """Lines of one anomaly, those that name it first: `begin` and `end` in nanoseconds. `left_out`
-    are kinds of lines that are not among them; `unread`, what of the logs was not looked at."""
+    are kinds of lines that are not among them; `unread`, what of the logs was not looked at.
+
+    `quoted`, for a sentence about the anomaly: the first line that names its partition or producer,
+    was not logged before, and is not of another cluster's process; empty without one.
+    """
 
     begin: int
     end: int
     lines: Sequence[Logged] = ()
     left_out: int = 0
     unread: Sequence[str] = ()
-
-    @property
-    def quoted(self) -> str:
-        """The first line, where it names the partition or producer and had not been logged before:
-        `B/1 logged ERROR "…" meanwhile`; else empty."""
-        first = next((line for line in self.lines if line.names and not line.before), None)
-        if first is None or not first.first:
-            return ""
-        text = first.text if len(first.text) <= _QUOTED else f"{first.text[: _QUOTED - 1]}…"
-        often = f" {first.count:,} times" if first.count > 1 else ""
-        return f'{first.process} logged {first.level} "{in_one_line(text)}"{often} meanwhile'
+    quoted: str = ""
 
 
 class RunLogs:
@@ -83,7 +76,19 @@ class RunLogs:
             lines=lines[:MOST],
             left_out=max(0, len(lines) - MOST),
             unread=(*self._logs.unread, *missing),
+            quoted=self._quoted(lines, anomaly.cluster),
         )
+
+    def _quoted(self, lines: Sequence[Logged], cluster: str) -> str:
+        others = {c.name for c in self._reader.run.scenario.topology.clusters} - {cluster}
+        for line in lines:
+            if line.names and not line.before and line.first:
+                if line.process.partition("/")[0] in others:
+                    continue
+                text = line.text if len(line.text) <= _QUOTED else f"{line.text[: _QUOTED - 1]}…"
+                often = f" {line.count:,} times" if line.count > 1 else ""
+                return f'meanwhile {line.process} logged {line.level} "{text}"{often}'
+        return ""
 
 
 def named_by(anomaly: Anomaly) -> re.Pattern[str] | None:
@@ -107,32 +112,29 @@ def named_by(anomaly: Anomaly) -> re.Pattern[str] | None:
 def _window(
     anomaly: Anomaly, samples: Sequence[Watermark], events: Sequence[Event], began: int, ended: int
 ) -> tuple[int, int]:
-    mine = sorted(
-        (
-            row
-            for row in samples
-            if (row.cluster, row.topic, row.partition)
-            == (anomaly.cluster, anomaly.topic, anomaly.partition)
-        ),
-        key=lambda row: row.time,
-    )
-    seen = next(
-        (at for name in _TIMES if isinstance(at := anomaly.evidence.get(name), int)), None
-    )
+    log = (anomaly.cluster, anomaly.topic, anomaly.partition)
+    mine = [row for row in samples if (row.cluster, row.topic, row.partition) == log]
+    mine.sort(key=lambda row: row.time)
+    seen = next((at for name in _TIMES if isinstance(at := anomaly.evidence.get(name), int)), None)
     if not mine or (seen is None and anomaly.offset < 0):
         return began, ended if seen is None else seen + _LATE
-    there = [
-        row
-        for row in mine
-        if (row.time >= seen if seen is not None else row.high_watermark > anomaly.offset)
-    ]
-    good = [row for row in mine if not there or row.time < there[0].time]
+    first = next((row for row in mine if _there(row, anomaly.offset, seen)), None)
+    good = [row for row in mine if first is None or row.time < first.time]
     begin = good[-1].time if good else began
-    ends = [there[0].returned if there else ended, *([] if seen is None else [seen])]
-    if there and mine[-1].last_stable <= anomaly.offset < mine[-1].high_watermark:
-        ends.append(mine[-1].returned)
-    ends += [event.time for event in events if event.time >= begin and _changes(event, anomaly)]
+    ends = [
+        first.returned if first is not None else ended,
+        *([] if seen is None else [seen]),
+        *(event.time for event in events if event.time >= begin and _changes(event, anomaly)),
+    ]
+    last = mine[-1]
+    if first is not None and last.last_stable <= anomaly.offset < last.high_watermark:
+        ends.append(last.returned)
     return begin, max(ends) + _LATE
+
+
+def _there(row: Watermark, offset: int, seen: int | None) -> bool:
+    """Whether an anomaly was there when a sample was taken."""
+    return row.time >= seen if seen is not None else row.high_watermark > offset
 
 
 def _changes(event: Event, anomaly: Anomaly) -> bool:
@@ -140,7 +142,7 @@ def _changes(event: Event, anomaly: Anomaly) -> bool:
     match event:
         case Promotion() | Truncation():
             return event.tp == (anomaly.topic, anomaly.partition)
-        case Failover() | MirrorStopped():
+        case Failover():
             return True
     return False
 

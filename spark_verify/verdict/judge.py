@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +50,7 @@ from linkflap.spark_verify.checks.base import Check, Input, Measured, grouped
 from linkflap.spark_verify.checks.finding_rows import FindingRow, partial_of
 from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration, history
 from linkflap.spark_verify.read.captures import Key
+from linkflap.spark_verify.read.logged_around import RunLogs, samples_of
 from linkflap.spark_verify.read.missing_parts import rests_on_a_capture
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.read.reader_histories import RELAY, UnheardReader, asks_readers, silent
@@ -284,9 +285,11 @@ def show(
     checks: Mapping[str, Check],
     names: SentenceNames,
     upstream: Callable[[Anomaly], str] = lambda anomaly: "",
+    logged: Callable[[Sequence[Anomaly]], Sequence[str]] = lambda several: [""] * len(several),
 ) -> Shown:
     """What the document shows. `proven` are the checks whose anomalies prove something; `upstream`
-    as `rank` takes it."""
+    as `rank` takes it; `logged` gives for each of some anomalies what its sentence quotes of the
+    processes' logs."""
     broken = [
         anomaly for anomaly in ordered(anomalies) if anomaly.check in proven and not anomaly.allowed
     ]
@@ -296,7 +299,11 @@ def show(
     # Anomalies that prove nothing come after those that do, and allowed ones at the end.
     chosen.sort(key=lambda a: (a.allowed, ranks.get(id(a), (len(causes), 0, 0))))
     numbers = {id(anomaly): number for number, anomaly in enumerate(chosen, start=1)}
-    rows = [_cause(cause, broken, checks, names, numbers) for cause in causes[:MOST_CAUSES]]
+    said = logged([broken[cause.first] for cause in causes[:MOST_CAUSES]])
+    rows = [
+        _cause(cause, broken, checks, names, numbers, also)
+        for cause, also in zip(causes[:MOST_CAUSES], said, strict=True)
+    ]
     return Shown(
         cause=rows[0].sentence if rows else "",
         causes=rows,
@@ -341,9 +348,11 @@ def _cause(
     checks: Mapping[str, Check],
     names: SentenceNames,
     numbers: Mapping[int, int],
+    quoted: str,
 ) -> Cause:
+    said = first_cause(cause, broken, checks, names)
     return Cause(
-        sentence=first_cause(cause, broken, checks, names),
+        sentence=f"{said.removesuffix('.')}; {quoted}." if quoted else said,
         check=cause.check,
         kind=cause.kind,
         cluster=cause.cluster,
@@ -588,12 +597,13 @@ def judge(
         named,
         _names(planned, done),
         came_from(planned),
+        partial(_quoted, reader, events),
     )
     eras, eras_left_out = eras_of(planned, rows, anomalies, checks)
     run = reader.run
     document = Document(
         verdict=verdict,
-        reason=_reason(verdict, results),
+        reason=_reason(verdict, results, done.mostly_failed),
         run=str(folder),
         seed=run.scenario.seed,
         scenario=run.scenario.name,
@@ -610,6 +620,7 @@ def judge(
         clients_died=tuple(_clients_died(events)),
         by_bytes=_unacknowledged(run) if foreign or not run.recorded else "",
         allowed=allowed_in_words(anomalies, named),
+        mostly_failed=done.mostly_failed,
     )
     return Judgement(folder=folder, anomalies=anomalies, judged=document)
 
@@ -706,17 +717,16 @@ def _measured(check: Check, rows: Sequence[FindingRow], events: Sequence[Event])
     return check.measure(partials, events)
 
 
-def _reason(verdict: Verdict, checks: Sequence[CheckResult]) -> str:
-    """Why a verdict is not valid: the checks that have that verdict. A damaged record comes first,
-    as it explains the rest."""
+def _reason(verdict: Verdict, checks: Sequence[CheckResult], mostly_failed: str) -> str:
+    """Why a verdict is not valid: the checks that have that verdict. What most operations failed
+    with comes first, then a damaged record, as they explain the rest."""
     if verdict is Verdict.VALID:
         return ""
     first = sorted(checks, key=lambda c: c.name != "recording")
     worst_first = [c for c in first if c.verdict is verdict and c.reason]
-    return (
-        "; ".join(f"{c.name}: {c.reason}" for c in worst_first)
-        or "nothing was due: no check had anything to examine"
-    )
+    reasons = [f"{c.name}: {c.reason}" for c in worst_first]
+    nothing = "nothing was due: no check had anything to examine"
+    return "; ".join([*([mostly_failed] if mostly_failed else []), *(reasons or [nothing])])
 
 
 def _clients_died(events: Sequence[Event]) -> Iterator[ClientDeath]:
@@ -735,6 +745,18 @@ def _clients_died(events: Sequence[Event]) -> Iterator[ClientDeath]:
             last_words=died.last_words,
             again=died.again,
         )
+
+
+def _quoted(
+    reader: RunReader, events: Sequence[Event], anomalies: Sequence[Anomaly]
+) -> Sequence[str]:
+    """What brokers and mirrors logged of each of some anomalies, for its sentence; empty where
+    nothing names it."""
+    logs, samples = RunLogs(reader), samples_of(reader, anomalies)
+    return [
+        logs.around(each, samples[each.cluster, each.topic, each.partition], events).quoted
+        for each in anomalies
+    ]
 
 
 def _mirror(spec: MirrorSpec) -> str:

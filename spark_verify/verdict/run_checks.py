@@ -13,6 +13,8 @@ Neither is ever invalid: a run that did nothing has not violated anything.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -30,6 +32,7 @@ from linkflap.harness.model.events import (
 )
 from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.scenario import READERS, Scenario
+from linkflap.harness.model.texts import counted, in_one_line
 from linkflap.harness.model.topology import is_recreated
 from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.rundir import Damage, Run, RunReader
@@ -42,6 +45,10 @@ OPTIONAL: Final = ("groupoffset",)
 """Kinds of rows that a run may have none of (`harness.rundir` names the kind when no file of it was
 written)."""
 MOST_REASONS: Final = 4
+_MOST_ERRORS: Final = 1000
+_MOST_OF_AN_ERROR: Final = 300
+_NUMBERS: Final = re.compile(r"\d{2,}")
+"""In which errors of one kind differ: offsets, ports, producer ids."""
 LAST_TIME: Final = 2**63
 """Nanoseconds, in the year 2262."""
 
@@ -128,7 +135,8 @@ class Done:
     `asked_for` are transactions and producer ids, where a client had or wanted any.
 
     `clients` are the producer incarnations by their number, each client's in the order in which
-    they began.
+    they began. `answered` operations returned; `failed` counts those that did not succeed, by their
+    error.
     """
 
     rows: int = 0
@@ -140,6 +148,8 @@ class Done:
     readers: Histories = field(default_factory=Histories)
     clients: dict[int, str] = field(default_factory=dict)
     asked_for: set[str] = field(default_factory=set)
+    answered: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
 
     def operation(self, row: Operation) -> None:
         """Counts a row of an operation."""
@@ -152,10 +162,31 @@ class Done:
         self.readers.operation(row)
         self.committed += ended and row.ending == "commit"
         self.aborted += ended and row.ending == "abort"
+        if row.phase == "return":
+            self._returned(row)
         if row.transactional_id or row.kind == "transaction":
             self.asked_for |= {"transactions", "producer ids"}
         elif row.kind == "init" or row.producer_id >= 0:
             self.asked_for.add("producer ids")
+
+    def _returned(self, row: Operation) -> None:
+        self.answered += 1
+        if row.outcome != "ok" and row.ending != "open":
+            error = _NUMBERS.sub("#", in_one_line(row.error or "no error is recorded"))
+            if error in self.failed or len(self.failed) < _MOST_ERRORS:
+                self.failed[error] += 1
+
+    @property
+    def mostly_failed(self) -> str:
+        """The error that most operations of clients failed with, in a sentence; empty where most of
+        them did not fail with one error."""
+        error, count = next(iter(self.failed.most_common(1)), ("", 0))
+        if count * 2 <= self.answered:
+            return ""
+        return (
+            f"{count:,} of {counted(self.answered, 'operation')} of clients failed with one error: "
+            f"{error[:_MOST_OF_AN_ERROR]}"
+        )
 
     def poll(self, row: Poll) -> None:
         """Counts what a poll returned."""

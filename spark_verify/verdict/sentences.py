@@ -7,6 +7,7 @@ operations are named by the client that made them: `idempotent-5 #3` is record 3
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -176,9 +177,28 @@ def number_of(check: Check, kind: AnomalyKind, anomalies: Sequence[Anomaly]) -> 
     """How many anomalies of one kind these are: records where they hold some."""
     if check.unit == "batches":  # one that several sources are compared with is one
         return len({(each.cluster, each.topic, each.partition, each.offset) for each in anomalies})
+    if kind.one_per:
+        return _things(kind.one_per, anomalies)
     if check.unit in _MANY or kind.counted.startswith(_OF_RECORDS):
         return len(anomalies)
     return sum(_records(anomaly) for anomaly in anomalies)
+
+
+def _things(one_per: Sequence[str], anomalies: Sequence[Anomaly]) -> int:
+    """How many things these are anomalies of: one has the same evidence in all of its partitions,
+    and a partition that has several is believed."""
+    times = Counter(
+        (
+            (each.cluster, *(str(each.evidence.get(name)) for name in one_per)),
+            each.topic,
+            each.partition,
+        )
+        for each in anomalies
+    )
+    most: dict[tuple[str, ...], int] = {}
+    for (thing, *_), count in times.items():
+        most[thing] = max(count, most.get(thing, 0))
+    return sum(most.values())
 
 
 def allowed_in_words(anomalies: Iterable[Anomaly], checks: Mapping[str, Check]) -> str:

@@ -22,6 +22,7 @@ from linkflap.spark_verify.verdict.sentences import (
     begin,
     kind_of,
     labels,
+    number_of,
     sentence,
 )
 
@@ -257,6 +258,38 @@ def test_a_batch_that_differs_from_several_sources_is_counted_once() -> None:
         "mirrored batches"
         not in show([marker("C", "A"), marker("C", "B")], ALL, REGISTRY, NAMES).cause
     )
+
+
+@pytest.mark.parametrize(
+    ("check", "kind", "one", "other"),
+    [
+        (
+            "marker-pairing", "transaction-left-open",
+            {"producer_id": 6, "producer_epoch": 1}, {"producer_id": 7, "producer_epoch": 1},
+        ),
+        ("last-stable-offset", "hanging-transaction", {"producer_id": 6}, {"producer_id": 7}),
+        ("torn-transaction", "torn-transaction", {"operation": 6}, {"operation": 7}),
+        ("commit-aborted", "commit-aborted", {"operation": 6}, {"operation": 7}),
+    ],
+)  # fmt: skip
+def test_a_transaction_of_several_partitions_is_counted_once(
+    check: str, kind: str, one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    wide = [found(check, kind, 4, partition=n, records=5, **one) for n in range(3)]
+    declared = kind_of(check, kind, REGISTRY)
+    assert declared is not None
+    assert number_of(REGISTRY[check], declared, wide) == 1
+    elsewhere = replace(wide[0], cluster="C")
+    again = replace(wide[0], offset=90)  # two of one producer in one partition
+    for more in (elsewhere, again, found(check, kind, 4, records=5, **other)):
+        assert number_of(REGISTRY[check], declared, [*wide, more]) == 2
+
+
+def test_what_was_logged_is_quoted_in_the_sentence() -> None:
+    said = show(
+        [lost(12, 0)], ALL, REGISTRY, NAMES, logged=lambda several: ["B/1 said no"] * len(several)
+    ).cause
+    assert said.endswith("; B/1 said no.")
 
 
 def test_of_each_check_one_consequence_is_said_what_harms_clients_first() -> None:

@@ -125,6 +125,34 @@ def test_an_empty_history_is_unknown(recorded: Recorded) -> None:
     assert result(judgement, "lost-write").verdict is Verdict.UNKNOWN
 
 
+@pytest.mark.parametrize(("failed", "said"), [(3, True), (2, False)])
+def test_the_error_that_most_operations_failed_with_is_said_first(
+    recorded: Recorded, failed: int, said: bool
+) -> None:
+    operations = recorded.writer.operations("p-9")
+    for number in range(4):
+        wrong = number < failed
+        operations.write(
+            Operation(
+                number=(9 << 40) + number, phase="return", time=now(), client="p-9", process=9,
+                cluster="A", kind="send", outcome="fail" if wrong else "ok",
+                error=f"Invalid topic of {100 + number}" if wrong else "",
+            )
+        )  # fmt: skip
+    # one that was to be left open did not fail
+    operations.write(
+        Operation(
+            number=(9 << 40) + 7, phase="return", time=now(), client="p-9", process=9,
+            cluster="A", kind="transaction", ending="open", outcome="info", error="left open",
+        )
+    )  # fmt: skip
+    folder = recorded.close(commits=0, aborts=0, reads=0)
+    document = document_of(verdict_of(folder, [], "duplicate"))
+    sentence = "3 of 5 operations of clients failed with one error: Invalid topic of #"
+    assert document["mostly_failed"] == (sentence if said else "")
+    assert str(document["reason"]).startswith(sentence) is said
+
+
 def repeated(folder: Path, written_at: int) -> FindingRow:
     evidence = {
         "copy": 1,
