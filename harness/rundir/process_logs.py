@@ -1,8 +1,8 @@
 """What brokers, mirrors and coordinators logged as warnings and errors, by the logs/ of a run
 directory.
 
-Every log is read once, from its beginning, in bounded memory: of a line what a person reads is kept,
-a text that comes again is kept once with its times, and beyond the limits below nothing is kept;
+Every log is read once, from its beginning, in bounded memory: of a line its beginning is kept, of a
+text that comes again the times, and beyond the limits below nothing;
 `ProcessLogs.unread` says what was left out. Anything may be in a log: bytes that are no text are
 replaced, a line without a time has that of the line before it, and a log that cannot be opened is
 named. The first exception below a line, or the cause that Java names last, belongs to the line.

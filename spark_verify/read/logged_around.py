@@ -115,21 +115,24 @@ def _window(
     log = (anomaly.cluster, anomaly.topic, anomaly.partition)
     mine = [row for row in samples if (row.cluster, row.topic, row.partition) == log]
     mine.sort(key=lambda row: row.time)
-    seen = next((at for name in _TIMES if isinstance(at := anomaly.evidence.get(name), int)), None)
+    times = (anomaly.evidence.get(name) for name in _TIMES)
+    seen = next((at for at in times if isinstance(at, int)), None)
     if not mine or (seen is None and anomaly.offset < 0):
-        return began, ended if seen is None else seen + _LATE
-    first = next((row for row in mine if _there(row, anomaly.offset, seen)), None)
-    good = [row for row in mine if first is None or row.time < first.time]
-    begin = good[-1].time if good else began
-    ends = [
-        first.returned if first is not None else ended,
-        *([] if seen is None else [seen]),
-        *(event.time for event in events if event.time >= begin and _changes(event, anomaly)),
-    ]
+        return began, (ended if seen is None else seen + _LATE)
+    first = next((n for n, row in enumerate(mine) if _there(row, anomaly.offset, seen)), len(mine))
+    begin = mine[first - 1].time if first else began
+    changed = [event.time for event in events if event.time >= begin and _changes(event, anomaly)]
+    return begin, max([*changed, seen or 0, _reached(mine, first, anomaly.offset, ended)]) + _LATE
+
+
+def _reached(mine: Sequence[Watermark], first: int, offset: int, ended: int) -> int:
+    """The time of the first sample of an anomaly; of the last, where readers stand still there
+    until then; else when the run ended."""
+    if first == len(mine):
+        return ended
     last = mine[-1]
-    if first is not None and last.last_stable <= anomaly.offset < last.high_watermark:
-        ends.append(last.returned)
-    return begin, max(ends) + _LATE
+    stuck = last.last_stable <= offset < last.high_watermark
+    return last.returned if stuck else mine[first].returned
 
 
 def _there(row: Watermark, offset: int, seen: int | None) -> bool:
