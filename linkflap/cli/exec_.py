@@ -162,8 +162,11 @@ def exec_(
     record_run(
         chosen, RUNTIME, folder, to_repeat(words, chosen.seed), warm=True, keep=keep, beside=printed
     )
-    verdict = judge([folder], NOTES.through, as_json=as_json, junit=junit)
-    return _ended(folder, chosen.duration) or verdict
+    status, failed = _ended(folder, chosen.duration)
+    verdict = judge([folder], NOTES.through, as_json=as_json, junit=junit, failed=failed)
+    if failed:
+        click.echo(f"linkflap: {failed}", err=True)
+    return status or verdict
 
 
 def _based_on(
@@ -218,9 +221,9 @@ def _follow(path: Path, progress: Progress, over: threading.Event) -> None:
             return
 
 
-def _ended(folder: Path, within: float) -> int:
-    """The command's exit status as a shell gives it. Says if it failed. Raises EnvironmentFailure
-    where it never ran."""
+def _ended(folder: Path, within: float) -> tuple[int, str]:
+    """The command's exit status as a shell gives it, and how it failed, if it did. Raises
+    EnvironmentFailure where it never ran."""
     from linkflap.harness.model.events import ClientDied, ProgramStarted, of_kind
     from linkflap.harness.rundir import RunReader
 
@@ -229,16 +232,13 @@ def _ended(folder: Path, within: float) -> int:
         raise EnvironmentFailure(f"the command was not started; see {folder}")
     died = [e for e in of_kind(events, ClientDied) if e.process == PROGRAM and e.by == "itself"]
     if not died:
-        click.echo(
-            f"linkflap: the command had not ended within {within:g} s, and was ended; give it more "
-            "time with --within",
-            err=True,
+        return 143, (
+            f"the command had not ended within {within:g} s, and was ended; give it more time with "
+            "--within"
         )
-        return 143
     status = died[-1].status
-    if status:
-        click.echo(f"linkflap: the command ended with status {status}", err=True)
-    return 128 - status if status < 0 else status
+    failed = f"the command ended with status {status}" if status else ""
+    return 128 - status if status < 0 else status, failed
 
 
 def to_repeat(words: Sequence[str], seed: int) -> str:

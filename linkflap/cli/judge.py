@@ -56,13 +56,14 @@ def judge(
     junit: Path | None,
     out: Mapping[Path, Path] | None = None,
     file: str = "",
+    failed: str = "",
     **where: Unpack[SparkOptions],
 ) -> int:
     """Judges run directories, prints the results, and returns the exit code.
 
     `through` sends log messages through a progress display. `out` has other folders for the
     judgements, by run directory. `file` is the scenario that was run, which annotations name if it
-    is a file.
+    is a file. `failed`: how the command that the run was made for failed, for JUnit and the JSON.
     """
     from linkflap.harness.model.verdict import worst
     from linkflap.report import junit as junit_report
@@ -85,9 +86,10 @@ def judge(
         )
     _show(judgements, file, as_json=as_json)
     if junit:
-        junit_report.write(junit, [j.document for j in judgements])
+        junit_report.write(junit, [j.document for j in judgements], failed=failed)
     if as_json:
-        documents = [dict(j.document) for j in judgements]
+        also = {"failed": failed} if failed else {}
+        documents = [{**j.document, **also} for j in judgements]
         click.echo(json.dumps(documents[0] if len(documents) == 1 else documents))
     return worst(j.verdict for j in judgements).exit_code
 

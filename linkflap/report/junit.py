@@ -16,9 +16,11 @@ from linkflap.harness.model.verdict import Anomaly, CheckResult, Document, Verdi
 from linkflap.report.document import in_short, read
 
 
-def write(path: Path, documents: Sequence[Mapping[str, object]]) -> None:
-    """Writes the documents of one or several runs to `path`; folders are made."""
-    suites = [_suite(read(document)) for document in documents]
+def write(path: Path, documents: Sequence[Mapping[str, object]], *, failed: str = "") -> None:
+    """Writes the documents of one or several runs to `path`; folders are made. `failed`: how the
+    command that the run was made for failed, a case of its own."""
+    command = CheckResult(name="command", verdict=Verdict.INVALID, reason=failed)
+    suites = [_suite(read(document), [command] if failed else []) for document in documents]
     root = Element("testsuites", _totals(suites) | {"name": "linkflap"})
     root.extend(suites)
     indent(root)
@@ -33,7 +35,7 @@ def _totals(suites: Iterable[Element]) -> dict[str, str]:
     }
 
 
-def _suite(judged: Document) -> Element:
+def _suite(judged: Document, also: Sequence[CheckResult]) -> Element:
     checks = list(judged.checks)
     if not checks or judged.verdict is not worst(check.verdict for check in checks):
         # What no single check answers for: a fault that did not bite, a damaged directory, nothing
@@ -43,6 +45,7 @@ def _suite(judged: Document) -> Element:
                 name="run", verdict=judged.verdict, reason=judged.reason or "see the report"
             )
         )
+    checks += also
     count = {
         verdict: str(sum(1 for check in checks if check.verdict is verdict)) for verdict in Verdict
     }
@@ -79,7 +82,8 @@ def _case(suite: Element, judged: Document, check: CheckResult) -> None:
     )
     violations = [anomaly for anomaly in judged.violations if anomaly.check == check.name]
     if check.verdict is Verdict.INVALID:
-        message = f"{check.anomalies} anomalies" + (f": {check.reason}" if check.reason else "")
+        found = f"{check.anomalies} anomalies" if check.anomalies else ""
+        message = ": ".join(filter(None, [found, check.reason]))
         SubElement(case, "failure", type="invalid", message=printable(message)).text = _listed(
             violations
         )

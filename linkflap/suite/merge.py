@@ -11,10 +11,10 @@ import errno
 import os
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -35,6 +35,7 @@ from linkflap.suite.folder import Plan, SuiteFolder
 _ALIKE: Final = ("name", "seed", "bounds", "guided", "given", "before", "linkflap", "format")
 """The fields of `Plan` that are equal in all shards of one suite."""
 _AT_ONCE: Final = 1 << 20
+Named = TypeVar("Named", bound=Hashable)
 _FOLDERS: Final = ("scenarios", "passed", "runs", "cases")
 
 
@@ -97,9 +98,8 @@ def _check(parts: Sequence[SuiteFolder]) -> None:
         raise InputError(
             "merge needs at least two suite directories; name the directory of each shard"
         )
-    again = Counter(part.root.resolve() for part in parts)
-    if twice := [root for root, count in again.items() if count > 1]:
-        raise InputError(f"{twice[0]} is named twice; name the directory of each shard once")
+    for root in _twice(part.root.resolve() for part in parts):
+        raise InputError(f"{root} is named twice; name the directory of each shard once")
     first = parts[0]
     for part in parts:
         if part.plan.merged:
@@ -119,12 +119,15 @@ def _check(parts: Sequence[SuiteFolder]) -> None:
                 )
         for path, what in untrusted_files.special_entries(part.root):
             raise InputError(f"{part.root / path} {what}; remove it, and merge again")
-    seen = Counter(part.plan.shard[0] for part in parts)
-    if several := [n for n, count in seen.items() if count > 1]:
+    for number in _twice(part.plan.shard[0] for part in parts):
         raise InputError(
-            f"two of the directories are shard {several[0] + 1}/{first.plan.shard[1]}; name the "
+            f"two of the directories are shard {number + 1}/{first.plan.shard[1]}; name the "
             "directory of each shard once"
         )
+
+
+def _twice(of: Iterable[Named]) -> Iterator[Named]:
+    return (each for each, count in Counter(of).items() if count > 1)
 
 
 def _failures(parts: Sequence[SuiteFolder], merged: SuiteFolder) -> None:

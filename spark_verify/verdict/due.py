@@ -17,7 +17,7 @@ from typing import Final
 
 from linkflap.harness.model.events import Event, Failover, MirrorCrashed, MirrorState, of_kind
 from linkflap.harness.model.scenario import add_readers, program_at, unread
-from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.topology import Topology, topic_name
 from linkflap.harness.rundir import Run
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.facts.eras import history
@@ -95,7 +95,7 @@ def foreign_homes(planned: RunPlan, run: Run, operations: int, promised: int) ->
     `promised` nothing on the wire: then bytes are judged, and what readers got. Nowhere else."""
     unpromised = bool(run.scenario.recorded_topics) and bool(operations) and not promised
     acknowledged = operations or run.scenario.acknowledged
-    if not run.recorded or _others_write(run) or (acknowledged and not unpromised):
+    if not run.recorded or _own_clients_write(run) or (acknowledged and not unpromised):
         return ()
     return sorted(
         {
@@ -106,8 +106,22 @@ def foreign_homes(planned: RunPlan, run: Run, operations: int, promised: int) ->
     )
 
 
-def _others_write(run: Run) -> bool:
-    """Whether clients of linkflap's own write, too."""
+def idle(planned: RunPlan, run: Run, operations: int) -> str:
+    """That the programs of a run wrote nothing, if only programs write and the logs have nothing
+    either; else empty."""
+    topics = {topic_name(w.home, topic) for w in run.scenario.workloads for topic in w.writes}
+    if not topics or operations or not run.recorded or _own_clients_write(run):
+        return ""
+    if any(c.size for c in planned.replicas if planned.judges(c.bounds.topic)):
+        return ""
+    return (
+        f"nothing was written to {', '.join(sorted(topics))}, so there is nothing to judge "
+        "(logs/commands has the output of the programs)"
+    )
+
+
+def _own_clients_write(run: Run) -> bool:
+    """Whether clients of linkflap's own write."""
     own = [w for w in run.scenario.workloads if not w.command]
     return replace(run.scenario, workloads=tuple(own)).acknowledged
 

@@ -62,6 +62,7 @@ from linkflap.spark_verify.verdict.due import (
     all_due,
     failed_parts,
     foreign_homes,
+    idle,
     never_synced,
     not_carried,
     nothing_seen,
@@ -551,7 +552,8 @@ def judge(
     done = done_in(reader) if reader.run.recorded else Done()
     quiet = _quiet_readers(reader, planned, events, done)
     foreign = foreign_homes(planned, reader.run, done.rows, done.promised)
-    needless = unwritten(reader.run.scenario, foreign=bool(foreign))
+    nothing = idle(planned, reader.run, done.rows)
+    needless = unwritten(reader.run.scenario, foreign, nothing)
     damage = [
         each for each in _all_damage(planned, by_check[""], quiet) if each.path not in needless
     ]
@@ -587,7 +589,9 @@ def judge(
             _without_followers(result) if reader.run.leaders_only and check.of_replicas else result
         )
         anomalies += found
-    results += _of_the_run(reader, events, planned, damage, done, quiet, foreign=bool(foreign))
+    results += _of_the_run(
+        reader, events, planned, damage, done, quiet, foreign=bool(foreign), nothing=nothing
+    )
     verdict = _of_all(results, len(checks))
     proven = {result.name for result in results if result.verdict is Verdict.INVALID}
     named = {check.name: check for check in checks}
@@ -603,7 +607,7 @@ def judge(
     run = reader.run
     document = Document(
         verdict=verdict,
-        reason=_reason(verdict, results, done.mostly_failed),
+        reason=_reason(verdict, results, done.mostly_failed, nothing),
         run=str(folder),
         seed=run.scenario.seed,
         scenario=run.scenario.name,
@@ -641,6 +645,7 @@ def _of_the_run(
     quiet: Sequence[UnheardReader],
     *,
     foreign: bool,
+    nothing: str,
 ) -> Iterable[CheckResult]:
     """What is checked of the recording and its faults, or of logs that were copied."""
     if not reader.run.recorded:
@@ -656,6 +661,7 @@ def _of_the_run(
         unfinished,
         limited=limits(reader, [*planned.replicas, *planned.earlier]),
         foreign=foreign,
+        idle=nothing,
     )
 
 
@@ -717,12 +723,15 @@ def _measured(check: Check, rows: Sequence[FindingRow], events: Sequence[Event])
     return check.measure(partials, events)
 
 
-def _reason(verdict: Verdict, checks: Sequence[CheckResult], mostly_failed: str) -> str:
+def _reason(verdict: Verdict, checks: Sequence[CheckResult], mostly_failed: str, idle: str) -> str:
     """Why a verdict is not valid: the checks that have that verdict. What most operations failed
-    with comes first, then a damaged record, as they explain the rest."""
+    with comes first, then a damaged record, as they explain the rest. A run whose programs wrote
+    nothing (`idle`) has no other reason."""
     if verdict is Verdict.VALID:
         return ""
     first = sorted(checks, key=lambda c: c.name != "recording")
+    if idle and verdict is Verdict.UNKNOWN:
+        first = first[:1]
     worst_first = [c for c in first if c.verdict is verdict and c.reason]
     reasons = [f"{c.name}: {c.reason}" for c in worst_first]
     nothing = "nothing was due: no check had anything to examine"

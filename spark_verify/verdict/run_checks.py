@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -74,13 +74,22 @@ def run_checks(
     *,
     limited: Sequence[str] = (),
     foreign: bool = False,
+    idle: str = "",
 ) -> tuple[CheckResult, CheckResult]:
     """The results of both checks; `unfinished` says which readers did not read to the end.
     `limited`: what is not known, and makes no verdict worse. `foreign`: everything was written by
-    programs that record no history."""
+    programs that record no history. `idle`: that such programs wrote nothing."""
     return (
         recording(
-            reader, done, windows, damage, ended, unfinished, limited=limited, foreign=foreign
+            reader,
+            done,
+            windows,
+            damage,
+            ended,
+            unfinished,
+            limited=limited,
+            foreign=foreign,
+            idle=idle,
         ),
         fault_bite([f.id for f in reader.run.scenario.schedule], events),
     )
@@ -198,12 +207,14 @@ class Done:
             self.last_read = max(self.last_read, row.returned)
 
 
-def unwritten(scenario: Scenario, *, foreign: bool) -> frozenset[str]:
-    """Kinds of rows that nobody in this scenario writes, so that they are not missing."""
+def unwritten(scenario: Scenario, foreign: Collection[str], idle: str) -> frozenset[str]:
+    """Kinds of rows that nobody in this scenario writes, or wrote, so that they are not missing.
+    `foreign`: homes where programs wrote that record no history; `idle`: that programs wrote
+    nothing."""
     return frozenset(
         {
             *(() if _reads(scenario) else ("poll",)),
-            *(("operation",) if foreign else ()),
+            *(("operation",) if foreign or idle else ()),
         }
     )
 
@@ -218,6 +229,7 @@ def recording(
     *,
     limited: Sequence[str] = (),
     foreign: bool = False,
+    idle: str = "",
 ) -> CheckResult:
     """Whether the record is complete and says enough."""
 
@@ -226,7 +238,8 @@ def recording(
         *_status(reader),
         *(f"{d.path}: {d.reason}" for d in sorted(damage, key=_distance) if d.path not in OPTIONAL),
         *unfinished,
-        *(() if foreign else _too_little(counts, reader.run.scenario, done)),
+        *((idle,) if idle else ()),
+        *(() if foreign or idle else _too_little(counts, reader.run.scenario, done)),
         *(_unread(done.last_read, windows, ended) if _reads(reader.run.scenario) else ()),
         *_behind(reader.events()[0]),
         *_given_up(reader.events()[0]),
@@ -273,8 +286,6 @@ def _too_little(counts: Mapping[str, int], scenario: Scenario, done: Done) -> It
         yield (
             "the history is empty"
             if scenario.acknowledged
-            else "the programs of its workloads wrote nothing (logs/commands has their output)"
-            if any(workload.writes for workload in scenario.workloads)
             else 'no workload writes records: add a [[workload]] with kind = "transactional"'
         )
         return

@@ -27,6 +27,7 @@ import linkflap
 from linkflap.cli import doctor
 from linkflap.cli.doctor import Finding, complete, examine, show
 from linkflap.harness.machine import cache, docker_package, java, ledger, process_identity, wheels
+from linkflap.harness.machine.cache import OFFLINE
 from linkflap.harness.machine.java import Java
 from linkflap.harness.model.errors import FAILED, SetupError
 from linkflap.harness.model.protocols import Deployment
@@ -113,7 +114,7 @@ def test_without_pip_nothing_can_be_fetched(bare: Path, monkeypatch: pytest.Monk
 
 
 def test_offline_an_empty_cache_is_a_lack(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(doctor.cache.OFFLINE, "1")
+    monkeypatch.setenv(OFFLINE, "1")
     lacking = {finding.name for finding in examine() if finding.ok is False}
     assert lacking >= {"java", "spark", "kafka", "toxiproxy"}
 

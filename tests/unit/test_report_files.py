@@ -290,6 +290,16 @@ def written(tmp_path: Path, *documents: dict[str, object]) -> Element:
     return root
 
 
+def test_junit_of_a_failed_command_has_a_case_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "junit.xml"
+    junit.write(path, [document(tmp_path)], failed="the command ended with status 3")
+    root = parse(path).getroot()
+    assert root is not None
+    assert (root.get("tests"), root.get("failures")) == ("4", "1")
+    (failure,) = root.iter("failure")
+    assert failure.get("message") == "the command ended with status 3"
+
+
 def test_junit_of_a_valid_run(tmp_path: Path) -> None:
     root = written(tmp_path, document(tmp_path))
     assert root.attrib == {"name": "linkflap", "tests": "3", "failures": "0", "errors": "0"}
