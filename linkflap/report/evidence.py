@@ -315,11 +315,11 @@ def _logged(logged: LoggedAround, stream: TextIO) -> None:
     if logged.left_out:
         lines.append(f"... and {logged.left_out:,} other kinds of lines")
     lines += [f"not looked at: {each}" for each in logged.unread]
-    if lines:
-        stream.write(
-            f"\nwarnings and errors of brokers and mirrors, {moment(logged.begin // 1_000_000)} to "
-            f"{moment(logged.end // 1_000_000)}\n"
-        )
+    stream.write(
+        f"\nwarnings and errors of brokers and mirrors, {moment(logged.begin // 1_000_000)} to "
+        f"{moment(logged.end // 1_000_000)}\n"
+    )
+    lines = lines or ["none"]
     stream.writelines(f"  {line}\n" for line in lines)
 
 

@@ -112,17 +112,26 @@ def named_by(anomaly: Anomaly) -> re.Pattern[str] | None:
 def _window(
     anomaly: Anomaly, samples: Sequence[Watermark], events: Sequence[Event], began: int, ended: int
 ) -> tuple[int, int]:
-    log = (anomaly.cluster, anomaly.topic, anomaly.partition)
-    mine = [row for row in samples if (row.cluster, row.topic, row.partition) == log]
-    mine.sort(key=lambda row: row.time)
-    times = (anomaly.evidence.get(name) for name in _TIMES)
-    seen = next((at for at in times if isinstance(at, int)), None)
+    mine, seen = _samples_of(anomaly, samples), _seen(anomaly)
     if not mine or (seen is None and anomaly.offset < 0):
         return began, (ended if seen is None else seen + _LATE)
     first = next((n for n, row in enumerate(mine) if _there(row, anomaly.offset, seen)), len(mine))
     begin = mine[first - 1].time if first else began
     changed = [event.time for event in events if event.time >= begin and _changes(event, anomaly)]
     return begin, max([*changed, seen or 0, _reached(mine, first, anomaly.offset, ended)]) + _LATE
+
+
+def _samples_of(anomaly: Anomaly, samples: Sequence[Watermark]) -> Sequence[Watermark]:
+    """Those of its log, in time order."""
+    log = (anomaly.cluster, anomaly.topic, anomaly.partition)
+    mine = [row for row in samples if (row.cluster, row.topic, row.partition) == log]
+    return sorted(mine, key=lambda row: row.time)
+
+
+def _seen(anomaly: Anomaly) -> int | None:
+    """When an anomaly was seen, where its evidence says so."""
+    times = (anomaly.evidence.get(name) for name in _TIMES)
+    return next((at for at in times if isinstance(at, int)), None)
 
 
 def _reached(mine: Sequence[Watermark], first: int, offset: int, ended: int) -> int:
