@@ -34,7 +34,13 @@ from linkflap.spark_verify.checks.base import (
     Unjudged,
     grouped,
 )
-from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, native
+from linkflap.spark_verify.checks.parts.generations import (
+    every,
+    examined,
+    log_of,
+    native,
+    thinned_below,
+)
 from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, runs, together
 from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
 from linkflap.spark_verify.facts.partition_facts import Copying, LogPromotion
@@ -86,7 +92,7 @@ def inputs_of(
     data = {
         "inputs": view.tp, "offsets": offsets, "uids": uids,
         "passed": passed, "began": began,
-        "shortened": log.replica.log_start > 0 or view.compacted.get(generation.cluster, 0) > 0,
+        "shortened": log.replica.log_start > 0 or thinned_below(view, generation.cluster) > 0,
         "mirrored": moved.offset if moved else 0, "failover": moved.kind if moved else "",
     }  # fmt: skip
     yield partial_of(program, generation, moves, data)
@@ -121,7 +127,7 @@ def outputs_of(
     uids = replica.made_from[kept] if len(replica.made_from) else replica.made_from
     here = native(generation, offsets)
     unknown = np.flatnonzero(uids < 0)
-    start = max(replica.log_start, view.compacted.get(generation.cluster, 0))
+    start = max(replica.log_start, thinned_below(view, generation.cluster))
     if last and len(unknown):
         where = f"{view.tp}@{int(offsets[unknown[0]])} on {generation.cluster}"
         yield Unjudged(

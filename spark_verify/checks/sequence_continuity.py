@@ -23,9 +23,10 @@ exactly the records that are missing, all directly before, in flight when the ba
 acknowledged and none in any log; then it is allowed (`harness.guarantees.allowed`). In copied logs
 that is unknown.
 
-In a recorded run a cleaner's checkpoint shows how far a log is compacted: below it a sequence may
-lack as many records as offsets are missing there, and no more. Whether logs that linkflap did not
-record were compacted is unknown: there a gap where offsets are missing is unknown.
+In a recorded run a cleaner's checkpoint shows how far a log is compacted, or was before it was
+mirrored: below it a sequence may lack as many records as offsets are missing there, and no more.
+Whether logs that linkflap did not record were compacted is unknown: there a gap where offsets are
+missing is unknown.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ import numpy as np
 
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.generations import examined, judged
+from linkflap.spark_verify.checks.parts.generations import examined, judged, thinned_below
 from linkflap.spark_verify.checks.parts.logs import Log, changes
 from linkflap.spark_verify.checks.parts.producer_sessions import (
     NEW,
@@ -157,7 +158,7 @@ def _judge(
     wrong &= same | every.follows | ~(deleted | every.owned)
     if view.recorded:
         wrong &= ~cleaned_between(
-            replica, every, (first - expected) % WRAP, view.compacted.get(generation.cluster, 0)
+            replica, every, (first - expected) % WRAP, thinned_below(view, generation.cluster)
         )
     missing = (
         np.zeros(len(order), np.bool_) if view.recorded else wrong & missing_before(replica, every)

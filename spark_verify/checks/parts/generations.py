@@ -490,6 +490,18 @@ def compacted(view: PartitionView, replica: Replica) -> int:
     return max(noted, int(batches.last_offset[thinned].max()) + 1)
 
 
+def thinned_below(view: PartitionView, cluster: str) -> int:
+    """The offset below which a log may lack what its own cleaner took, or that of a cluster that it
+    was mirrored from, before it was copied. Where offsets move: of the other cluster's log."""
+    theirs = max((view.compacted.get(each, 0) for each in view.upstream(cluster)), default=0)
+    if view.guarantee.offsets_kept:
+        ranges = history(view.partition_facts).mirrored_ranges
+        theirs = min(
+            theirs, max((each.end for each in ranges if each.destination == cluster), default=0)
+        )
+    return max(view.compacted.get(cluster, 0), theirs)
+
+
 def incomplete(view: PartitionView, log: Log) -> str:
     """Why absence from this log proves nothing; empty when it does."""
     replica = log.replica

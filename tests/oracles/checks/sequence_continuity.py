@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.oracles import sections
+from tests.oracles.mirrored_ranges import reaching
 from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.story import PlainGeneration, Story, kept
 
@@ -65,7 +66,7 @@ def _broken(
     here = [b for b in mine if sections.resets_before(log, b) == sections.resets_before(log, batch)]
     kind = _in_turn(here[-1], batch) if here else _first(generation, log, batch, mine)
     if kind.startswith("sequence") and _compacted(
-        plain, generation, log, here[-1] if here else None, batch, kind
+        plain, story, generation, log, here[-1] if here else None, batch, kind
     ):
         return ""
     if kind == "sequence-start" and not here and generation.cluster in plain.view.unclear:
@@ -115,7 +116,13 @@ def _first(generation: PlainGeneration, log: PlainLog, batch: Any, mine: list[An
 
 
 def _compacted(
-    plain: Plain, generation: PlainGeneration, log: PlainLog, before: Any, batch: Any, kind: str
+    plain: Plain,
+    story: Story,
+    generation: PlainGeneration,
+    log: PlainLog,
+    before: Any,
+    batch: Any,
+    kind: str,
 ) -> bool:
     """Whether the log cleaner may have removed what is missing before a batch; of what is repeated
     nothing is. In copied logs it may wherever offsets are missing: compaction cannot be
@@ -126,7 +133,11 @@ def _compacted(
         return False
     same = before is not None and before.producer_epoch == batch.producer_epoch
     lacking = (batch.base_sequence - (before.last_sequence + 1 if same else 0)) % WRAP
-    below = range(plain.compacted.get(generation.cluster, 0))
+    cluster = generation.cluster
+    copied = max((r.end for r in story.mirrored_ranges if r.destination == cluster), default=0)
+    before_copied = [plain.compacted.get(each, 0) for each in reaching(plain, cluster)]
+    own = plain.compacted.get(cluster, 0)
+    below = range(max(own, min(copied, max(before_copied, default=0))))
     there = {o for b in log.batches for o in range(b.base_offset, b.last_offset + 1)}
     resets = [b.last_offset + 1 for b in log.batches[: batch.row] if b.reset]
     since = before.last_offset + 1 if before is not None else max(resets, default=log.log_start)

@@ -249,3 +249,16 @@ def test_what_is_repeated_of_inputs_below_the_groups_offset_has_no_bound(
     views = [but(each, windows=windows) for each in views]
     (row,) = [row for row in findings(REGISTRY[NAME], views) if row.finding == "found"]
     assert (row.data["records"], row.data["bound"]) == (1, bound)
+
+
+@pytest.mark.parametrize("mirror", ["shadow", "mm2"])
+def test_outputs_that_were_compacted_before_they_were_mirrored_are_unknown(mirror: str) -> None:
+    """Both logs lack the output of 1, and only the first one was ever compacted."""
+    outputs = [Log(n).skip(1).data(2) for n in "AB"]
+    reads, writes = run(
+        ON_B, outputs, [BEGAN, GOT_ON], promotions=[promoted(2)], mirror_kind=mirror
+    )
+    assert [kind for kind, *_ in found([reads, writes])] == ["input-not-copied"]
+    seen = [reads, but(writes, compacted={"A": 1})]
+    assert found(seen) == []
+    assert any("below 1 of A.out-0 on B are deleted" in str(reason) for reason in unjudged(seen))

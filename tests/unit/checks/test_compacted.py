@@ -74,6 +74,23 @@ def test_compaction_on_one_side_is_no_loss_of_a_mirror_that_keeps_offsets(who: s
     assert everything(but(one, compacted={})) != set()
 
 
+def test_a_log_that_was_compacted_before_it_was_mirrored_breaks_no_sequence() -> None:
+    """B was promoted at 3, and its own producer is judged as usual."""
+
+    def one(*logs: Log) -> PartitionView:
+        promotions = [promoted(3)]
+        return view(logs, mirror_kind="shadow", compacted={"A": 2}, promotions=promotions)
+
+    def log(cluster: str) -> Log:
+        return Log(cluster).data(1, pid=7).skip(1).data(3, pid=7, sequence=2)
+
+    name, copied = "sequence-continuity", one(log("A"), log("B"))
+    assert anomalies(name, copied) == []
+    assert [k for k, *_ in anomalies(name, but(copied, compacted={}))] == ["sequence-gap"] * 2
+    own = log("B").data(4, pid=8).skip(1).data(5, pid=8, sequence=2)
+    assert anomalies(name, one(log("A"), own)) == [("sequence-gap", "B", 5)]
+
+
 @pytest.mark.parametrize(
     ("check", "kind"),
     [
