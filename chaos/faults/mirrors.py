@@ -332,11 +332,9 @@ class FailoverForced(_Failover):
         self._world.capture(f"1-{self._spec.id}", self._source.name)
 
     def _end_source(self, *, stall: bool) -> None:
-        """Suspends or kills every broker of the source, or cuts it off. Does nothing if they are
-        dead."""
-        if self._cut:
-            side_by_side(partial(link.cut, owner=self._spec.id) for link in self._cut)
-            return
+        """Suspends or kills every broker of the source; of one that linkflap did not start, cuts
+        every path into it, and gives the brokers up. Does nothing if they are dead."""
+        side_by_side(partial(link.cut, owner=self._spec.id) for link in self._cut)
         ends = [
             broker.pause if stall else broker.kill
             for broker in self._source.brokers.values()
@@ -378,13 +376,13 @@ class FailoverForced(_Failover):
 
     def heal(self) -> Sequence[str]:
         checked = super().heal()
+        if open_ := [link.name for link in self._cut if link.enabled]:
+            raise FaultError(
+                f"{', '.join(open_)} let connections through after the forced failover "
+                f"{self._spec.id}"
+            )
         if self._cut:
-            if open_ := [link.name for link in self._cut if link.enabled]:
-                raise FaultError(
-                    f"{', '.join(open_)} let connections through after the forced failover "
-                    f"{self._spec.id}"
-                )
-            return [*checked, f"{', '.join(link.name for link in self._cut)} cut"]
+            return [*checked, f"{', '.join(link.name for link in self._cut)} cut for good"]
         running = [
             str(broker.id) for broker in self._source.brokers.values() if broker.state != "stopped"
         ]

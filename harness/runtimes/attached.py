@@ -14,9 +14,10 @@ the proxies stands one program for each cluster that writes the proxies' address
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -82,17 +83,19 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachedBroker:
-    """`harness.model.protocols.Broker`: a broker of somebody else's. It counts as running, and
-    cannot be started or ended. `log_dir` does not exist: its logs are fetched."""
+    """`harness.model.protocols.Broker`: a broker of somebody else's, which cannot be started or
+    ended. It counts as running until the run has lost it. `log_dir` does not exist: its logs are
+    fetched."""
 
     cluster: str
     id: int
     client_address: str
     log_dir: Path
+    lost: threading.Event = field(default_factory=threading.Event)
 
     @property
     def state(self) -> BrokerState:
-        return "running"
+        return "stopped" if self.lost.is_set() else "running"
 
     @property
     def log(self) -> Path:
@@ -125,7 +128,9 @@ class AttachedBroker:
         self._refuse("stopped")
 
     def kill(self) -> None:
-        self._refuse("killed")
+        """From now on it counts as stopped: of a forced failover, which cuts every path into its
+        cluster. The broker itself runs on."""
+        self.lost.set()
 
     def pause(self) -> None:
         self._refuse("paused")

@@ -196,18 +196,9 @@ def drain(
                     within=ORPHANED if orphaned(world, name, died) else SETTLE,
                 )
                 for name in world.running_clusters
-                if not abandoned(world, name)
             },
             within=SETTLE,
         )
-
-
-def abandoned(world: RunWorld, cluster: str) -> bool:
-    """Whether a forced failover has cut the clients of a cluster off, which linkflap did not start
-    and does not end: nobody reads there any more, and what they left open ends when it times
-    out."""
-    attached = world.deployment.topology.attached
-    return attached and not world.deployment.links[f"*->{cluster}"].enabled
 
 
 def arrives(topology: Topology, topic: str, cluster: str) -> bool:

@@ -47,6 +47,9 @@ class RunWorld:
         return self.sampler.clusters[cluster].group_offsets(group)
 
     def capture(self, moment: str, cluster: str) -> None:
+        if self.deployment.topology.attached and cluster not in self.running_clusters:
+            # It answers on behind the paths that are cut: what it says later is not captured.
+            self.sampler.clusters[cluster].stop()
         self.captures.take(moment, cluster)
 
     @property

@@ -13,8 +13,9 @@ from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.cli.commands import linkflap
 from linkflap.harness import runtimes
 from linkflap.harness.machine.attached_leftovers import Attached
-from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.runtimes import ATTACHED
+from linkflap.harness.runtimes.attached import AttachedBroker
 from linkflap.recording.run import by_proxies, check
 from linkflap.topologies import parse
 
@@ -118,6 +119,16 @@ def test_clients_go_by_the_proxies_and_the_mirror_is_mirror_maker() -> None:
 def test_only_clusters_that_run_already_have_this_runtime() -> None:
     with pytest.raises(InputError, match="runtime attached is that of clusters that run already"):
         runtimes.check(ATTACHED, parse("A->B"))
+
+
+def test_a_broker_is_never_ended_but_can_be_given_up(tmp_path: Path) -> None:
+    broker = AttachedBroker(cluster="A", id=1, client_address="a:1", log_dir=tmp_path / "none")
+    states = [broker.state]
+    for refused in (broker.start, broker.stop, broker.pause, broker.resume):
+        with pytest.raises(FaultError, match="linkflap did not start its cluster"):
+            refused()
+    broker.kill()
+    assert [*states, broker.state] == ["running", "stopped"]
 
 
 def test_a_run_owns_names_that_begin_with_its_clusters() -> None:

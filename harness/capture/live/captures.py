@@ -9,6 +9,7 @@ nothing of Kafka's own topics, which hold what other users of these clusters do.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from linkflap.harness.capture.live.cluster import GivenUp, LiveCluster
@@ -16,7 +17,7 @@ from linkflap.harness.capture.live.record import Copied, Pace, copy
 from linkflap.harness.capture.logs import Captures
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.history import Bounds
-from linkflap.harness.model.protocols import Cluster
+from linkflap.harness.model.protocols import Cluster, is_running
 from linkflap.harness.model.topology import is_data_topic
 from linkflap.harness.wire.access import AuthenticationRefused, access_to
 
@@ -25,19 +26,19 @@ _RATE: Final = 20e6
 
 
 class FetchedCaptures(Captures):
-    """Captures clusters into moments, by Fetch."""
+    """Captures clusters into moments, by Fetch. One that the run has lost is captured once: its
+    brokers run on behind the paths that were cut, and what happens there later is not the run's."""
 
     def current(self, cluster: str) -> bool:
-        """Never: such a cluster runs on, and its logs may grow."""
-        del cluster
-        return False
+        return cluster in self._captured
 
     def _take(self, moment: str, subject: Cluster) -> Sequence[Bounds]:
+        alive = is_running(subject)
         cluster = LiveCluster(
             subject.name, subject.bootstrap.split(","), access_to(subject.bootstrap)
         )
         try:
-            bounds = self._fetched(moment, cluster)
+            bounds = [replace(each, alive=alive) for each in self._fetched(moment, cluster)]
         except (GivenUp, AuthenticationRefused) as error:
             raise EnvironmentFailure(
                 f"the logs of cluster {subject.name} could not be fetched: {error}"
@@ -46,6 +47,8 @@ class FetchedCaptures(Captures):
             cluster.close()
         taken = self._taken.setdefault(moment, {})
         taken[subject.name] = bounds
+        if not alive:
+            self._captured[subject.name] = None
         self._writer.write_bounds(moment, [row for rows in taken.values() for row in rows])
         return bounds
 

@@ -1,0 +1,54 @@
+#!/bin/sh
+# Two Kafka clusters of one broker each, as somebody else runs them: linkflap has no part in it.
+#
+#   KAFKA_LIBS=/opt/kafka/libs sh clusters.sh start DIR     returns when both serve
+#   sh clusters.sh stop DIR
+#
+# KAFKA_LIBS is a folder with Kafka's jars; JAVA is a Java 17 or later. EAST and WEST are their ports;
+# each cluster takes the next port too, for its controller. They end by themselves after an hour.
+set -eu
+what=$1 folder=$2
+java=${JAVA:-java}
+
+start() { # name, port, cluster id
+    home=$folder/$1
+    mkdir -p "$home"
+    cat >"$home/server.properties" <<END
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:$(($2 + 1))
+listeners=PLAINTEXT://127.0.0.1:$2,CONTROLLER://127.0.0.1:$(($2 + 1))
+controller.listener.names=CONTROLLER
+log.dirs=$home/data
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+END
+    $java -cp "$KAFKA_LIBS/*" kafka.tools.StorageTool format \
+        -t "$3" -c "$home/server.properties" >"$home/format.log" 2>&1
+    timeout 3600 "$java" -Xmx512m -cp "$KAFKA_LIBS/*" kafka.Kafka "$home/server.properties" \
+        >"$home/server.log" 2>&1 &
+    echo $! >"$home/pid"
+}
+
+serves() { # name, port; Kafka's own client waits for a minute
+    $java -cp "$KAFKA_LIBS/*" org.apache.kafka.tools.TopicCommand \
+        --bootstrap-server "127.0.0.1:$2" --list >"$folder/$1/ready.log" 2>&1 && return
+    echo "cluster $1 did not start; see $folder/$1" >&2
+    exit 1
+}
+
+case $what in
+start)
+    start east "${EAST:-9092}" 4L6g3nShT-eMCtK--X86sw
+    start west "${WEST:-9192}" 5M7h4oTiU-fNDuL--Y97tx
+    serves east "${EAST:-9092}"
+    serves west "${WEST:-9192}"
+    ;;
+stop)
+    for name in east west; do
+        kill "$(cat "$folder/$name/pid")" || true
+    done
+    ;;
+esac
