@@ -85,6 +85,9 @@ class ConnectProgress:
         self.states: dict[str, str] = {}
         """Connector and task states as Connect wrote them, for example `task
         MirrorSourceConnector-0` -> RUNNING."""
+        self.failure = ""
+        """How the source connector or one of its tasks failed since the worker was started; Connect
+        restarts neither."""
         self._changes: list[StateChange] = []
 
     def close(self) -> None:
@@ -117,6 +120,7 @@ class ConnectProgress:
         """Forgets what Connect reported about a worker that died. Called before a restart."""
         self.refresh()
         self.states.clear()
+        self.failure = ""
         self._changes.clear()
 
     def _assign(self) -> bool:
@@ -175,11 +179,22 @@ class ConnectProgress:
             if before != row["state"]:
                 connector, _, number = name.rpartition("-") if kind == "task" else (name, "", "-1")
                 trace = str(row.get("trace") or "")[:_TRACE]
+                if row["state"] == "FAILED" and connector == mm2_config.SOURCE_CONNECTOR:
+                    self.failure = f"{kind} {name} failed: {_cause(str(row.get('trace') or ''))}"
                 self._changes.append(
                     StateChange(
                         connector=connector, task=int(number), state=str(row["state"]), trace=trace
                     )
                 )
+
+
+def _cause(trace: str) -> str:
+    """The innermost cause in a Java stack trace, without the name of its package."""
+    lines = [line.strip() for line in trace.splitlines()]
+    causes = [line for line in lines if line.startswith("Caused by: ")] or lines[:1]
+    cause = causes[-1].removeprefix("Caused by: ") if causes else "Connect gives no reason"
+    name, colon, message = cause.partition(":")
+    return f"{name.rpartition('.')[2]}{colon}{message}".rstrip(".")
 
 
 def _text(key: str | bytes) -> str:
@@ -347,6 +362,12 @@ class MirrorMaker(MirrorBase):
             )
         with self._asking:
             running = len(self._progress.running_tasks()) if self._refresh() else 0
+            failure = self._progress.failure
+        if failure:
+            raise SetupError(
+                f"mirror mm2 on {self.link.name} did not start, as its {failure}; its log is "
+                f"{self._service.log}"
+            )
         return canary.arrived() and running >= tasks
 
     def _refresh(self) -> bool:

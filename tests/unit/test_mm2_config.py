@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from linkflap.harness.mirrors import make_mirror, mm2_config, resolve
+from linkflap.harness.mirrors import make_mirror, mm2, mm2_config, resolve
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.option import reason_against
 from linkflap.harness.model.protocols import Deployment, Recorder
@@ -299,3 +299,19 @@ def test_no_pattern_that_java_accepts_is_refused(spark: SparkSession) -> None:
         else:
             assert not reason, text
     assert found > 0.8 * rejected > 300
+
+
+@pytest.mark.parametrize(
+    ("trace", "cause"),
+    [
+        (
+            "org.apache.kafka.connect.errors.ConnectException: Unrecoverable exception\n\tat a.b\n"
+            "Caused by: org.apache.kafka.common.errors.RecordTooLargeException: 101 bytes.\n",
+            "RecordTooLargeException: 101 bytes",
+        ),
+        ("java.lang.NullPointerException\n\tat a.b(C.java:1)", "NullPointerException"),
+        ("", "Connect gives no reason"),
+    ],
+)
+def test_the_cause_of_a_failed_task(trace: str, cause: str) -> None:
+    assert mm2._cause(trace) == cause
