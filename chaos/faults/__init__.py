@@ -18,7 +18,7 @@ from linkflap.chaos.faults.brokers import (
     BrokerRestart,
     ClockSkew,
 )
-from linkflap.chaos.faults.clients import ClientKill, ClientPause, ProgramPause, ProgramUnanswered
+from linkflap.chaos.faults.clients import ClientKill, ClientPause, ProgramPause
 from linkflap.chaos.faults.clusters import (
     ControllerLoss,
     CoordinatorLoss,
@@ -45,6 +45,13 @@ from linkflap.chaos.faults.mirrors import (
     MirrorReverse,
     MirrorSourceMoved,
     MirrorVerbs,
+)
+from linkflap.chaos.faults.programs import (
+    ProgramDelayed,
+    ProgramDowngraded,
+    ProgramRefused,
+    ProgramRepeated,
+    ProgramUnanswered,
 )
 from linkflap.chaos.faults.topics import PartitionsAdded, RecordsDeletion, TopicRecreated
 from linkflap.harness.model.faults import FaultName
@@ -83,7 +90,11 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "mirror-verbs": MirrorVerbs,
         "partition": NetworkPartition,
         "partitions-added": PartitionsAdded,
+        "program-delayed": ProgramDelayed,
+        "program-downgraded": ProgramDowngraded,
         "program-pause": ProgramPause,
+        "program-refused": ProgramRefused,
+        "program-repeated": ProgramRepeated,
         "program-unanswered": ProgramUnanswered,
         "records-deleted": RecordsDeletion,
         "rolling-restart": RollingRestart,
@@ -94,7 +105,7 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
 )
 OF_CLIENTS: Final = frozenset(name for name in FAULTS if FaultName(name).of_clients)
 """Faults of a cluster's clients. They do not change its brokers or mirrors."""
-OF_PROGRAMS: Final = frozenset({"program-pause", "program-unanswered"})
+OF_PROGRAMS: Final = frozenset(name for name in FAULTS if name.startswith("program-"))
 """Faults of users' programs. A scenario has programs only if its author wrote them into it."""
 OF_CERTIFICATES: Final = frozenset({"certificate-expired", "certificate-untrusted"})
 """Faults of certificates, which only clusters with TLS have."""

@@ -18,7 +18,6 @@ from linkflap.harness.model.protocols import (
     DiedProcess,
     Moment,
     Program,
-    WireRecorder,
     World,
 )
 from linkflap.harness.model.scenario import (
@@ -30,7 +29,6 @@ from linkflap.harness.model.scenario import (
 )
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import patient, until
-from linkflap.harness.wire.recorder.settings import APIS
 from linkflap.harness.workloads import COMMAND
 
 COMES_WITHIN: Final = 30.0
@@ -38,7 +36,7 @@ WORKS_WITHIN: Final = 60.0
 OBSERVABLE: Final = "end of a process of clients, and the operation that was in flight"
 
 
-def _clients_there(target: str, topology: Topology) -> str | None:
+def clients_there(target: str, topology: Topology) -> str | None:
     """None if `target` is a cluster of the topology; otherwise the reason."""
     known = [cluster.name for cluster in topology.clusters]
     return (
@@ -107,7 +105,7 @@ class ClientKill(FaultBase):
         self._moment = cast(Moment, self._values["moment"])
         self._death: DiedProcess | None = None
 
-    reason = staticmethod(_clients_there)
+    reason = staticmethod(clients_there)
 
     @classmethod
     def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
@@ -196,7 +194,7 @@ class ClientPause(FaultBase):
         self._process: Program | None = None
         self._before = 0
 
-    reason = staticmethod(_clients_there)
+    reason = staticmethod(clients_there)
     lacks = staticmethod(_no_clients)
 
     def inject(self) -> None:
@@ -245,55 +243,6 @@ class ClientPause(FaultBase):
         ]
 
 
-class ProgramUnanswered(FaultBase):
-    """Drops answers to requests of programs that are recorded on the wire, and ends their
-    connections.
-
-    Breaks    the client's knowledge: the broker has carried the request out, and its client never
-              learns of it. The next `count` requests of one API lose their answers.
-    Bite      an answer was dropped: the recorder of the cluster counts them.
-    Heal      the recorder drops no more, and says so.
-    """
-
-    options: ClassVar[Mapping[str, OptionAbout]] = {
-        "api": OptionAbout.one_of(*APIS, about="requests whose answers are dropped"),
-        "count": OptionAbout(default=1, low=1, about="how many answers"),
-    }
-
-    def __init__(self, spec: FaultSpec, world: World) -> None:
-        super().__init__(spec, world)
-        self._api, self._count = str(self._values["api"]), int(self._values["count"])
-        self._before = 0
-
-    reason = staticmethod(_clients_there)
-
-    @classmethod
-    def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
-        recorded = [w for w in scenario.workloads if w.record]
-        there = any(spec.target in clusters_of(w, scenario) for w in recorded)
-        return None if there else 'no program that is recorded (record = "wire") comes there'
-
-    @property
-    def _recorder(self) -> WireRecorder:
-        return self._world.deployment.recorders[self._spec.target]
-
-    def inject(self) -> None:
-        self._before = self._recorder.dropped()
-        self._recorder.drop_answers(self._api, self._count)
-
-    def bite(self) -> Bite:
-        return watch(self._world, f"answers to {self._api} dropped", "1 or more", self._measure)
-
-    def _measure(self) -> tuple[bool, object]:
-        dropped = self._recorder.dropped() - self._before
-        return dropped > 0, dropped
-
-    def heal(self) -> Sequence[str]:
-        self._recorder.drop_answers(self._api, 0)
-        dropped = self._recorder.dropped() - self._before
-        return [f"answers to {self._api} dropped: {dropped}, and no more are"]
-
-
 GOES_ON_WITHIN: Final = 30.0
 
 
@@ -310,7 +259,7 @@ class ProgramPause(FaultBase):
         super().__init__(spec, world)
         self._programs: Sequence[Program] = ()
 
-    reason = staticmethod(_clients_there)
+    reason = staticmethod(clients_there)
 
     @classmethod
     def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:

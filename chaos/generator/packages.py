@@ -44,7 +44,7 @@ def of_fault(name: str, rng: random.Random) -> dict[str, Option]:
 def _around(about: OptionAbout, rng: random.Random) -> Option | None:
     default = about.default
     if isinstance(default, str):
-        return rng.choice(about.choices)
+        return rng.choice(about.choices) if about.choices else None
     if isinstance(default, bool) or not default:
         return None
     value = default * rng.uniform(0.5, 2.0)

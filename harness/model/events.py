@@ -257,6 +257,7 @@ class WireRecorded(OfCluster, frozen=True, kw_only=True):
     delivered: int | None = None
     committed: int | None = None
     dropped: int | None = None
+    interfered: Mapping[str, int] | None = None
 
 
 class Captured(OfCluster, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol, Self, runtime_checkable
 
 from linkflap.harness.model.events import InFlight, Kind, LostRange
+from linkflap.harness.model.interference import Interference
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario
 from linkflap.harness.model.topology import LinkSpec, Topology
@@ -537,12 +538,16 @@ class WireRecorder(Protocol):
     def last_words(self, *, lines: int) -> Sequence[str]:
         """The last lines of its log, so many at most."""
 
-    def drop_answers(self, api: str, count: int) -> None:
-        """Drops the answers to the next `count` requests of an API; 0: no more. Returns when it
-        does. Raises DeadlineExceeded."""
+    def interfere(self, fault: str, what: Interference | None) -> None:
+        """Does this to requests from now on, for the fault with this id; None: no more. Returns
+        when it does. Raises DeadlineExceeded."""
 
-    def dropped(self) -> int:
-        """Answers that it has dropped so far."""
+    def interfered(self, fault: str) -> int:
+        """How often it has done to a request or answer what this fault asked for."""
+
+    def requested(self, api: str) -> int:
+        """Requests of an API (`harness.model.interference.APIS`) that programs have sent so
+        far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -385,7 +385,7 @@ def test_a_command_runs_once_while_links_break_and_its_failure_is_the_exit_code(
     assert judged["verdict"] == "valid", judged
     examined = {each["name"]: each["examined"] for each in judged["checks"]}
     assert examined["lost-write"] == {"A/native": 1600}
-    assert examined["fault-bite"] == {"run/faults": 3}
+    assert examined["fault-bite"] == {"run/faults": 6}
     assert examined["unseen"].keys() == {"A/native", "B/mirrored"}
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import pkgutil
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import msgspec
@@ -24,17 +26,32 @@ from linkflap.chaos.cases.tools.wire import ProducerIdentity, record_batch
 from linkflap.harness.machine import children
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.history import Operation
+from linkflap.harness.model.interference import (
+    API_VERSIONS,
+    APIS,
+    ERRORS,
+    Does,
+    Interference,
+    legal_errors,
+)
 from linkflap.harness.model.scenario import TopicSpec, WorkloadSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.messages import LENGTH, Error, Malformed
-from linkflap.harness.wire.recorder.connection import AnswerDropped, WireConnection
+from linkflap.harness.wire.recorder.connection import Frames, WireConnection
 from linkflap.harness.wire.recorder.history import WireHistory
+from linkflap.harness.wire.recorder.interferences import (
+    NAMES,
+    Interferences,
+    capped,
+    nothing,
+    refusal,
+)
 from linkflap.harness.wire.recorder.settings import (
     FIRST_PROCESS,
     SETTINGS,
-    Drops,
+    Asked,
     Report,
     Settings,
     read_report,
@@ -65,7 +82,9 @@ class Wire:
     report: Report = field(default_factory=Report)
     correlation: int = 0
     pieces: int = 1 << 30
-    drops: Drops = field(default_factory=Drops)
+    faults: Interferences = field(default_factory=Interferences)
+    brokers: bytearray = field(default_factory=bytearray)
+    clients: bytearray = field(default_factory=bytearray)
 
     def __post_init__(self) -> None:
         settings = Settings(
@@ -81,23 +100,34 @@ class Wire:
         self.history = WireHistory(settings, *rows, self.report)
 
     def connection(self) -> WireConnection:
-        return WireConnection(self.history, self.drops)
+        return WireConnection(self.history, self.faults)
 
-    def feed(self, take: Callable[[memoryview], None], frame: bytes) -> None:
+    def fault(self, does: Does, api: str, **options: Any) -> None:
+        what = Interference(does=does, api=APIS.get(api, API_VERSIONS), **options)
+        self.faults.ask(Asked(number=1, faults={"f": what}))
+
+    @property
+    def done(self) -> int:
+        return self.faults.done.done.get("f", 0)
+
+    def feed(self, frames: Frames, frame: bytes, passed: bytearray) -> None:
         for at in range(0, len(frame), self.pieces):
-            take(memoryview(frame)[at : at + self.pieces])
+            try:
+                frames.feed(memoryview(frame)[at : at + self.pieces])
+            finally:
+                passed += frames.taken()
 
     def ask(self, connection: WireConnection, api: str, version: int, body: Any) -> int:
         self.correlation += 1
         frame = messages.encode_request(api, version, self.correlation, "shop", body)
-        self.feed(connection.requests.feed, frame)
+        self.feed(connection.requests, frame, self.brokers)
         return self.correlation
 
     def answer(
         self, connection: WireConnection, api: str, version: int, correlation: int, body: Any
     ) -> None:
         frame = bytes(messages.encode_response(api, version, correlation, body))
-        self.feed(connection.responses.feed, frame)
+        self.feed(connection.responses, frame, self.clients)
 
     def produce(
         self,
@@ -267,32 +297,218 @@ def test_errors_that_a_client_retries_leave_a_batch_open_and_refusals_do_not(wir
     assert [send.outcome for send in wire.sends()] == ["info", "fail", "info"]
 
 
-@pytest.mark.parametrize("pieces", [5, 1 << 30])
+@pytest.mark.parametrize("pieces", [1, 5, 1 << 30])
 def test_a_dropped_answer_leaves_its_batch_open_and_what_came_before_passes(
     wire: Wire, pieces: int
 ) -> None:
-    program, frames = wire.connection(), bytearray()
+    wire.pieces = pieces
+    program = wire.connection()
     first = wire.produce(program, batch(b"1"))
-    wire.drops.api, wire.drops.left = 0, 1
+    wire.fault("unanswered", "Produce", count=1)
     asked = [first, *(wire.produce(program, batch(b"2", sequence=n)) for n in (1, 2))]
-    assert wire.drops.left == 0
-    program_answers, program.responses.feed = program.responses.feed, frames.extend  # type: ignore[method-assign, assignment]
-    for offset, correlation in enumerate(asked):
+    wire.written(program, asked[0], 0)
+    before = len(wire.clients)
+    for offset, correlation in enumerate(asked[1:], 1):
         wire.written(program, correlation, offset)
-    size = len(frames) // 3
-    passed = 0
-    for at in range(0, len(frames), pieces):
-        try:
-            program_answers(memoryview(frames)[at : at + pieces])
-        except AnswerDropped as dropped:
-            passed += dropped.before
-            break
-        passed += pieces
-    # of the dropped answer at most the first bytes have passed, which say nothing
-    assert size <= passed < size + 8
+    assert program.responses.ends
+    assert len(wire.clients) == before
     program.ended()
     assert [send.outcome for send in wire.sends()] == ["ok", "info", "info"]
-    assert (wire.drops.done, wire.report.dropped) == (1, 1)
+    assert (wire.done, wire.report.interfered) == (1, {"unanswered": 1})
+
+
+def test_a_request_that_is_not_carried_out_is_written_down_and_does_not_pass(wire: Wire) -> None:
+    program = wire.connection()
+    wire.fault("unanswered", "Produce", carried_out=False)
+    wire.produce(program, batch(b"1"))
+    assert (program.requests.ends, bytes(wire.brokers), wire.done) == (True, b"", 1)
+    program.ended()
+    # its client sends it again: it is the same batch
+    again = wire.connection()
+    asked = wire.produce(again, batch(b"1"))
+    wire.written(again, asked, 7)
+    (send,) = wire.sends()
+    assert (send.outcome, send.offsets.tolist()) == ("ok", [7])
+
+
+@pytest.mark.parametrize("pieces", [1, 1 << 30])
+def test_a_delayed_answer_is_told_when_it_passes_and_what_follows_waits(
+    wire: Wire, pieces: int
+) -> None:
+    wire.pieces = pieces
+    program = wire.connection()
+    wire.fault("delayed", "Produce", seconds=3.0)
+    asked = [wire.produce(program, batch(b"1", sequence=n)) for n in (0, 1)]
+    for offset, correlation in enumerate(asked):
+        wire.written(program, correlation, offset)
+    assert (program.responses.waits, bytes(wire.clients), wire.done) == (3.0, b"", 1)
+    assert {row.phase for row in wire.rows()} == {"invoke"}
+    program.responses.go_on()
+    passed = program.responses.taken()
+    assert [send.outcome for send in wire.sends()] == ["ok", "ok"]
+    assert [passed[4:8], passed[4 + len(passed) // 2 :][:4]] == [n.to_bytes(4) for n in asked]
+
+
+def test_a_delayed_request_is_asked_at_once_and_passes_later(wire: Wire) -> None:
+    program = wire.connection()
+    wire.fault("delayed", "Produce", seconds=3.0, carried_out=False)
+    wire.produce(program, batch(b"1"))
+    assert [row.phase for row in wire.rows()] == ["invoke"]
+    assert (program.requests.waits, bytes(wire.brokers)) == (3.0, b"")
+    program.requests.go_on()
+    assert program.requests.taken().endswith(batch(b"1")[-5:] + b"\0\0\0")
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_a_client_that_is_refused_was_promised_nothing_and_its_retry_is_the_same_batch(
+    wire: Wire, carried_out: bool
+) -> None:
+    program = wire.connection()
+    wire.fault("refused", "Produce", error="NOT_LEADER_OR_FOLLOWER", carried_out=carried_out)
+    asked = wire.produce(program, batch(b"1"))
+    assert (bytes(wire.brokers) == nothing(asked)) is not carried_out
+    wire.written(program, asked, 4)  # what the broker says, to either request
+    answer = messages.decode_response("produce", 9, bytes(wire.clients)[LENGTH.size :])
+    (part,) = answer.responses[0].partition_responses
+    assert (answer.responses[0].name, part.index, part.base_offset) == (TOPIC, 0, -1)
+    assert (part.error_code, wire.done) == (Error.not_leader_or_follower, 1)
+    assert [send.outcome for send in wire.sends()] == ["info"]
+    asked = wire.produce(program, batch(b"1"))
+    wire.written(program, asked, 4)  # found to be a duplicate, if it was carried out
+    (send,) = wire.sends()
+    assert (send.outcome, send.offsets.tolist()) == ("ok", [4])
+
+
+def test_a_refused_commit_goes_on_until_it_is_answered(wire: Wire) -> None:
+    program = wire.connection()
+    asked = wire.produce(program, transactional(b"x"))
+    wire.written(program, asked, 10)
+    wire.fault("refused", "EndTxn", error="COORDINATOR_NOT_AVAILABLE")
+    wire.ended(program, wire.end(program, commit=True))
+    assert {(send.ending, send.outcome) for send in wire.sends()} == {("commit", "info")}
+    # fenced meanwhile: the first request may have been carried out
+    wire.ended(program, wire.end(program, commit=True), Error.producer_fenced)
+    assert {(send.ending, send.outcome) for send in wire.sends()} == {("commit", "info")}
+
+
+@pytest.mark.parametrize("api", sorted(set(ERRORS) - {"Fetch"}))
+def test_every_refusal_is_an_answer_that_a_client_can_read(wire: Wire, api: str) -> None:
+    name = NAMES[APIS[api]]
+    module = f"kio.schema.{name}"
+    versions = [int(each.name[1:]) for each in pkgutil.iter_modules(import_module(module).__path__)]
+    for version in sorted(v for v in versions if api != "AddPartitionsToTxn" or v < 4):
+        for error in (*legal_errors(api, carried_out=True), *legal_errors(api, carried_out=False)):
+            entity = messages.schema(name, version, "request").entity
+            asked = messages.encode_request(name, version, 9, "shop", example(entity))
+            frame = memoryview(asked)[LENGTH.size :]
+            answer = refusal(frame, messages.decode_request(name, version, frame), error)
+            read = messages.decode_response(name, version, answer[LENGTH.size :])
+            assert Error[error.lower()] in set(errors_of(read))
+
+
+def errors_of(part: Any) -> Iterator[Any]:
+    """The error codes of an answer, at any depth."""
+    for name in getattr(part, "__dataclass_fields__", ()):
+        value = getattr(part, name)
+        if isinstance(value, Error):
+            yield value
+        elif isinstance(value, tuple):
+            for each in value:
+                yield from errors_of(each)
+
+
+def example(entity: Any) -> Any:
+    """A message with one of everything."""
+    hints = get_type_hints(entity)
+    values: dict[str, Any] = {}
+    for each in fields(entity):
+        hint = hints[each.name]
+        if get_origin(hint) is tuple:
+            (inner, _) = get_args(hint)
+            values[each.name] = (example(inner) if is_dataclass(inner) else 0,)
+        elif each.default is MISSING:
+            kinds = ((bool, False), (int, 0), (str, "x"), (bytes, b""), (timedelta, timedelta(0)))
+            values[each.name] = next(
+                (v for k, v in kinds if isinstance(hint, type) and issubclass(hint, k)), None
+            )
+    return entity(**values)
+
+
+def test_a_repeated_batch_reaches_its_broker_twice_and_has_one_answer(wire: Wire) -> None:
+    program = wire.connection()
+    wire.fault("repeated", "Produce")
+    asked = wire.produce(program, batch(b"1"))
+    half = len(wire.brokers) // 2
+    assert wire.brokers[:half] == wire.brokers[half:]
+    wire.written(program, asked, 4)
+    size = len(wire.clients)
+    wire.written(program, asked, 4)
+    assert (len(wire.clients), wire.done) == (size, 1)
+    (send,) = wire.sends()
+    assert (send.outcome, send.offsets.tolist()) == ("ok", [4])
+
+
+def test_a_batch_that_would_be_written_twice_is_not_repeated(wire: Wire) -> None:
+    program = wire.connection()
+    wire.fault("repeated", "Produce")
+    sent = batch(b"1", who=None)
+    asked = wire.produce(program, sent)
+    assert wire.brokers.count(sent) == 1
+    wire.written(program, asked, 4)
+    assert wire.done == 0
+
+
+def test_acks_of_nobody_are_not_chosen_as_they_have_no_answer(wire: Wire) -> None:
+    program = wire.connection()
+    wire.fault("unanswered", "Produce")
+    wire.produce(program, batch(b"1"), acks=0)
+    asked = wire.produce(program, batch(b"2", sequence=1))
+    wire.written(program, asked, 4)
+    assert wire.done == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [
+        ({}, [0]),
+        ({"first": 2, "count": 2}, [1, 2]),
+        ({"client": "shop", "topic": TOPIC, "partition": 0}, [0]),
+        ({"client": "other"}, []),
+        ({"topic": "A.other"}, []),
+        ({"topic": TOPIC, "partition": 1}, []),
+    ],
+)
+def test_a_fault_chooses_by_number_client_and_partition(
+    wire: Wire, options: Mapping[str, Any], chosen: Sequence[int]
+) -> None:
+    wire.fault("refused", "Produce", error="UNKNOWN_SERVER_ERROR", **options)
+    asked = []
+    for number in range(4):
+        program = wire.connection()
+        correlation = wire.produce(program, batch(b"1", sequence=number))
+        before = wire.done
+        wire.written(program, correlation, number)
+        asked += [number] if wire.done > before else []
+    assert asked == chosen
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_a_version_is_withheld_and_all_else_is_offered(version: int) -> None:
+    m = messages.response("api_versions", version)
+    offers = tuple(
+        m.ApiVersion(api_key=key, min_version=3, max_version=highest)
+        for key, highest in ((0, 13), (1, 17))
+    )
+    given = {"throttle_time": timedelta(0)} if version else {}
+    body = m.ApiVersionsResponse(error_code=Error.none, api_keys=offers, **given)
+    frame = bytes(messages.encode_response("api_versions", version, 5, body))[LENGTH.size :]
+    what = Interference(does="downgraded", api=API_VERSIONS, offers=0, version=12)
+    answer = messages.decode_response(
+        "api_versions", version, capped(memoryview(frame), version, what)[LENGTH.size :]
+    )
+    assert [(each.api_key, each.max_version) for each in answer.api_keys] == [(0, 12), (1, 17)]
+    kept = replace(answer, api_keys=offers)
+    assert kept == body
 
 
 @pytest.mark.parametrize("acks", [0, 1])

@@ -408,6 +408,27 @@ options = {{ {options} }}"""
         (fault("client-kill", "B", 'workload = "any"'), "no clients of workload any come there"),
         (fault("client-pause", "A", 'workload = "zombie"'), "no clients of workload zombie come"),
         (fault("program-pause", "A"), "no program of a [[workload]] with a command comes there"),
+        (
+            fault("program-refused", "A", 'api = "Produce", error = "CONCURRENT_TRANSACTIONS"'),
+            "brokers do not answer CONCURRENT_TRANSACTIONS to Produce that they have carried out",
+        ),
+        (
+            fault("program-refused", "A", 'api = "Fetch", carried_out = false'),
+            "Fetch changes nothing at a broker; leave carried_out out",
+        ),
+        (
+            fault("program-delayed", "A", 'api = "EndTxn", topic = "A.orders"'),
+            "EndTxn names no topic; leave topic out, or choose AddPartitionsToTxn, Fetch",
+        ),
+        (
+            fault("program-unanswered", "A", 'api = "Produce", partition = 1'),
+            "a partition is one of a topic; name the topic, or leave partition out",
+        ),
+        (
+            fault("program-downgraded", "A", 'api = "Produce", version = 3'),
+            "metadata.version offer Produce up to 12 at least; give that version or a higher one",
+        ),
+        (fault("program-repeated", "A"), 'no program that is recorded (record = "wire") comes'),
         (fault("coordinator-loss", "A", 'of = "groups"'), "no client there has a consumer group"),
         (
             fault("partitions-added", "A", "add = 1000000000"),

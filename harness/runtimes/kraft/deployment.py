@@ -30,6 +30,7 @@ from linkflap.harness.machine.leases import Lease
 from linkflap.harness.machine.ledger import remove_folder
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.events import ClusterReady, WireRecorded
+from linkflap.harness.model.interference import APIS, Interference
 from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.protocols import Recorder, Sidecar, WireRecording
 from linkflap.harness.model.threads import all_side_by_side, side_by_side
@@ -42,13 +43,13 @@ from linkflap.harness.runtimes.kraft.configuration import paths_into
 from linkflap.harness.runtimes.kraft.installation import Installation
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.harness.wire.recorder.settings import (
-    APIS,
-    DROP,
-    DROPPED,
+    ASKED,
+    SEEN,
+    SEEN_EACH,
     SETTINGS,
-    Drops,
+    Asked,
     Settings,
-    read_drops,
+    read_done,
     read_report,
 )
 
@@ -103,7 +104,7 @@ class ClusterRecorder(ServiceProgram):
         )
         super().__init__(name, folder=folder, log=_LOG, spawn=spawn)
         self.cluster, self.bootstrap, self._recorder = cluster, bootstrap, recorder
-        self._asked = 0
+        self._asked, self._lock = Asked(), threading.Lock()
 
     def start(self) -> None:
         """Returns when it listens. Raises SetupError."""
@@ -118,24 +119,34 @@ class ClusterRecorder(ServiceProgram):
             raise SetupError(f"the {self._name} ended while starting; see {self.log}")
         return _READY in self.log.read_text(errors="replace")
 
-    def drop_answers(self, api: str, count: int) -> None:
-        """Drops the answers to the next `count` requests of an API (`APIS`); 0: no more. Returns
+    def interfere(self, fault: str, what: Interference | None) -> None:
+        """Does this to requests from now on, for the fault with this id; None: no more. Returns
         when it does. Raises DeadlineExceeded."""
-        self._asked += 1
-        drops = Drops(api=APIS[api], left=count, asked=self._asked)
-        write_whole(self._folder / DROP, msgspec.json.encode(drops))
-        if (pid := self.pid) is not None:
-            with contextlib.suppress(ProcessLookupError):  # it has died
-                os.kill(pid, signal.SIGUSR1)
-        until(
-            lambda: read_drops(self._folder, DROPPED).asked == self._asked,
-            within=END_WITHIN,
-            what=f"the {self._name} to drop answers, or to stop it",
-        )
+        with self._lock:
+            others = {name: one for name, one in self._asked.faults.items() if name != fault}
+            self._asked = Asked(
+                number=self._asked.number + 1,
+                faults=others if what is None else {**others, fault: what},
+            )
+            write_whole(self._folder / ASKED, msgspec.json.encode(self._asked))
+            if (pid := self.pid) is not None:
+                with contextlib.suppress(ProcessLookupError):  # it has died
+                    os.kill(pid, signal.SIGUSR1)
+            until(
+                lambda: read_done(self._folder).number == self._asked.number,
+                within=END_WITHIN,
+                what=f"the {self._name} to change requests, or to stop it",
+            )
 
-    def dropped(self) -> int:
-        """Answers that it has dropped so far."""
-        return read_drops(self._folder, DROPPED).done
+    def interfered(self, fault: str) -> int:
+        """How often it has done to a request or answer what this fault asked for."""
+        return read_done(self._folder).done.get(fault, 0)
+
+    def requested(self, api: str) -> int:
+        """Requests of an API (`APIS`) that programs have sent so far."""
+        with (self._folder / SEEN).open("rb") as counted:
+            counted.seek(APIS[api] * SEEN_EACH.size)
+            return int(SEEN_EACH.unpack(counted.read(SEEN_EACH.size))[0])
 
     def finish(self) -> None:
         """Ends it, and writes down what it reports; does nothing where it has died, or was never

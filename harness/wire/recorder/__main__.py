@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import mmap
 import signal
 import socket
 import sys
@@ -25,15 +26,16 @@ from linkflap.harness.rundir import Appender
 from linkflap.harness.rundir.files import Breakage, write_whole
 from linkflap.harness.wire.access import Address, host_and_port
 from linkflap.harness.wire.messages import Malformed
-from linkflap.harness.wire.recorder.connection import AnswerDropped, Frames, WireConnection
+from linkflap.harness.wire.recorder.connection import Frames, WireConnection
 from linkflap.harness.wire.recorder.history import WireHistory
+from linkflap.harness.wire.recorder.interferences import Interferences
 from linkflap.harness.wire.recorder.settings import (
-    DROP,
-    DROPPED,
+    DONE,
     REPORT,
-    Drops,
+    SEEN,
+    SEEN_SIZE,
     Report,
-    read_drops,
+    read_asked,
     read_settings,
 )
 
@@ -45,13 +47,10 @@ _room = memoryview(bytearray(_AT_ONCE))
 
 class _OneSide(asyncio.BufferedProtocol):
     """One of the two sockets of a connection. Its bytes are read along by `frames`, until they are
-    no Kafka's. `dropped` is called after an answer was dropped."""
+    no Kafka's."""
 
-    def __init__(
-        self, frames: Frames, report: Report, whose: str, dropped: Callable[[], None]
-    ) -> None:
+    def __init__(self, frames: Frames, report: Report, whose: str) -> None:
         self._frames: Frames | None = frames
-        self._dropped = dropped
         self._report, self._whose = report, whose
         self.transport: asyncio.Transport | None = None
         self.other: _OneSide | None = None
@@ -67,32 +66,64 @@ class _OneSide(asyncio.BufferedProtocol):
         return _room
 
     def buffer_updated(self, nbytes: int) -> None:
-        data, dropped = _room[:nbytes], False
-        if self._frames is not None:
-            try:
-                self._frames.feed(data)
-            except AnswerDropped as answer:
-                data, dropped = data[: answer.before], True
-            except Malformed as error:
-                self._frames = None
-                reason = f"{self._whose} sent what is no request or answer of Kafka's: {error}"
-                self._report.passed[reason] = self._report.passed.get(reason, 0) + 1
-                log.info("%s; the rest of its connection passes unread", reason)
-        if self.other is not None and self.other.transport is not None:
-            # copied: what a socket does not accept at once is kept as it was given (Python 3.12)
-            self.other.transport.write(bytes(data))
-        if dropped:
-            self._drop()
+        data = _room[:nbytes]
+        if self._frames is None:
+            self._forward(bytes(data))
+            return
+        waited = self._frames.waits
+        self._read(partial(self._frames.feed, data), self._frames)
+        if not waited:
+            self._wait()
 
-    def _drop(self) -> None:
+    def _read(self, feed: Callable[[], None], frames: Frames) -> None:
+        """Reads along, and forwards what is to pass."""
+        try:
+            feed()
+        except Malformed as error:
+            self._frames = None
+            reason = f"{self._whose} sent what is no request or answer of Kafka's: {error}"
+            self._report.passed[reason] = self._report.passed.get(reason, 0) + 1
+            log.info("%s; the rest of its connection passes unread", reason)
+        # copied: what a socket does not accept at once is kept as it was given (Python 3.12)
+        self._forward(frames.taken())
+        if frames.ends:
+            self.end()
+
+    def _forward(self, data: bytes) -> None:
+        if data and self.other is not None and self.other.transport is not None:
+            self.other.transport.write(data)
+
+    def _wait(self) -> None:
+        """Where nothing more is to pass for a time, nothing more is received."""
+        frames = self._frames
+        if frames is not None and frames.waits and self.transport is not None:
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_later(frames.waits, self._go_on, frames)
+
+    def _go_on(self, frames: Frames) -> None:
+        if self.transport is None:  # it has gone meanwhile
+            return
+        self.transport.resume_reading()
+        self._read(frames.go_on, frames)
+        self._wait()
+        if self.ended and not frames.waits and not self._pass_end() and self.transport is not None:
+            self.transport.close()
+
+    def end(self) -> None:
         """Ends the connection: its client gets what came before, and no more."""
         if self.transport is not None:
             self.transport.abort()
-        self._dropped()
 
     def eof_received(self) -> bool:
         """The end of one direction is passed on; that of both closes the connection."""
         self.ended = True
+        if self._frames is not None and self._frames.waits:
+            return True
+        return self._pass_end()
+
+    def _pass_end(self) -> bool:
+        if self._frames is not None:
+            self._forward(self._frames.rest())
         if self.other is None or self.other.transport is None or self.other.ended:
             return False
         self.other.transport.write_eof()
@@ -118,30 +149,32 @@ class _FromClient(_OneSide):
     def __init__(
         self,
         history: WireHistory,
-        drops: Drops,
-        dropped: Callable[[], None],
+        interferences: Interferences,
         broker: Address,
         tasks: set[asyncio.Task[None]],
+        alive: set[_FromClient],
     ) -> None:
-        read = WireConnection(history, drops)
-        super().__init__(read.requests, history.report, "a program", dropped)
-        self._broker, self._read, self._tasks = broker, read, tasks
+        read = WireConnection(history, interferences)
+        super().__init__(read.requests, history.report, "a program")
+        self._broker, self._along, self._tasks, self._alive = broker, read, tasks, alive
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         assert self.transport is not None
         self.transport.pause_reading()
         self._report.connections += 1
+        self._alive.add(self)
         task = asyncio.get_running_loop().create_task(self._connect())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._read.ended()
+        self._alive.discard(self)
+        self._along.ended()
 
     async def _connect(self) -> None:
-        broker = _OneSide(self._read.responses, self._report, "a broker", self._dropped)
+        broker = _OneSide(self._along.responses, self._report, "a broker")
         try:
             await asyncio.get_running_loop().create_connection(lambda: broker, *self._broker)
         except OSError:
@@ -167,23 +200,26 @@ async def run(folder: Path) -> None:
     )
     history = WireHistory(settings, rows, polls, report)
     loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
-    ends = asyncio.Event()
-    drops = Drops()
+    ends, alive = asyncio.Event(), set[_FromClient]()
+
+    def done() -> None:
+        write_whole(folder / DONE, msgspec.json.encode(interferences.done))
+
+    interferences = Interferences(_counted(folder), done)
 
     def asked() -> None:
-        """Another fault has begun, or one has ended."""
-        now = read_drops(folder, DROP)
-        drops.api, drops.left, drops.asked = now.api, now.left, now.asked
-        report_drops()
-
-    def report_drops() -> None:
-        write_whole(folder / DROPPED, msgspec.json.encode(drops))
+        """Another fault has begun, or one has ended. Clients learn the versions of a broker when
+        they connect to it: where these change, they have to connect again."""
+        if interferences.ask(read_asked(folder)):
+            for client in list(alive):
+                client.end()
+        done()
 
     loop.add_signal_handler(signal.SIGTERM, ends.set)
     loop.add_signal_handler(signal.SIGUSR1, asked)
     servers = [
         await loop.create_server(
-            partial(_FromClient, history, drops, report_drops, host_and_port(address), tasks),
+            partial(_FromClient, history, interferences, host_and_port(address), tasks, alive),
             "127.0.0.1",
             port,
         )
@@ -194,6 +230,13 @@ async def run(folder: Path) -> None:
     for server in servers:
         server.close()
     write_whole(folder / REPORT, msgspec.json.encode(report))
+
+
+def _counted(folder: Path) -> memoryview:
+    """Where requests are counted: memory that the harness reads (`ClusterRecorder.requested`)."""
+    with (folder / SEEN).open("w+b") as file:
+        file.truncate(SEEN_SIZE)
+        return memoryview(mmap.mmap(file.fileno(), SEEN_SIZE))
 
 
 def main() -> int:

@@ -5,17 +5,20 @@ needed and cannot be read passes too, and is counted by API and version.
 
 Cuts one direction of a connection into Kafka's frames, while its bytes pass.
 
-Only frames that somebody wants are kept, in memory of their own; of all others the beginning alone
-is looked at.
+Only frames that somebody wants are copied; of all others the beginning alone is looked at. While a
+fault changes what passes (`harness.model.interference`), frames that it may choose are kept back
+until they are there. What is written down is what the client asked, and which answer it got.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
+from linkflap.harness.model.interference import Interference
 from linkflap.harness.model.wait import now
 from linkflap.harness.wire.messages import (
     LENGTH,
@@ -28,79 +31,150 @@ from linkflap.harness.wire.messages import (
     frame_length,
 )
 from linkflap.harness.wire.recorder.history import AskedBatch, WireHistory, WireProducer
+from linkflap.harness.wire.recorder.interferences import (
+    FETCH,
+    NAMES,
+    Interferences,
+    capped,
+    nothing,
+    refusal,
+    refused_fetch,
+)
 from linkflap.harness.wire.recorder.reads import WireReader
-from linkflap.harness.wire.recorder.settings import Drops, Report
+from linkflap.harness.wire.recorder.settings import Report
 
 REQUEST_BEGINS: Final = REQUEST_HEAD.size
 RESPONSE_BEGINS: Final = LENGTH.size
 """A correlation id."""
 
 
-class AnswerDropped(Exception):
-    """An answer must not reach its client. `before`: how many of the bytes that came with it
-    precede it."""
+Wanted = Literal["pass", "read", "keep"]
+"""What is to be done with a frame: nothing, or it is read while it passes, or it is kept back until
+it is there, and something may pass in its place."""
 
-    def __init__(self, before: int) -> None:
-        super().__init__()
-        self.before = before
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """What passes in place of a frame that was kept back, after how many `seconds`; `before` is
+    called then. `ends`: its connection ends behind it."""
+
+    instead: Sequence[bytes] = ()
+    seconds: float = 0.0
+    before: Callable[[], None] | None = None
+    ends: bool = False
 
 
 class Frames:
-    """`wanted` gets the first `begins` bytes of each frame, without its length, and says whether
-    `ended` is to get all of it. `began`: where in the bytes that are fed now the latest frame
-    begins, 0 if before them."""
+    """`wanted` gets the first `begins` bytes of each frame, without its length. `read` gets a frame
+    that passes, before its last bytes do; `kept` gets one that does not, and says what does."""
 
     def __init__(
-        self, begins: int, wanted: Callable[[bytes], bool], ended: Callable[[memoryview], None]
+        self,
+        begins: int,
+        wanted: Callable[[bytes], Wanted],
+        read: Callable[[memoryview], None],
+        kept: Callable[[memoryview], Passage],
     ) -> None:
-        self._begins, self._wanted, self._ended = begins, wanted, ended
+        self._begins, self._wanted, self._read, self._kept = begins, wanted, read, kept
         self._head = bytearray()
         self._frame = bytearray()
-        self._got = self._left = self.began = 0
+        self._got = self._left = 0
+        self._now: Wanted = "pass"
+        self._out: list[bytes | memoryview] = []
+        self._waits: Passage | None = None
+        self._behind = bytearray()
+        self.ends = False
+        """Whether the connection is to end once what was taken has passed."""
+
+    @property
+    def waits(self) -> float:
+        """For how many seconds nothing more passes; 0: it does now."""
+        return 0.0 if self._waits is None else self._waits.seconds
+
+    def taken(self) -> bytes:
+        """What is to pass now. Has to be asked before the bytes that were fed last change."""
+        out, self._out = self._out, []
+        return b"".join(out)
 
     def feed(self, data: memoryview) -> None:
-        """The next bytes. Raises Malformed where no frame of Kafka's can begin, and what `wanted`
-        raises."""
-        at = self.began = 0
-        while at < len(data):
+        """The next bytes. Raises Malformed where no frame of Kafka's can begin; from there on they
+        pass as they are."""
+        at = 0
+        while at < len(data) and self._waits is None and not self.ends:
             if self._left:
                 at += self._take(data[at : at + self._left])
             else:
-                self.began = at if not self._head else self.began
                 missing = LENGTH.size + self._begins - len(self._head)
                 self._head += data[at : at + missing]
                 at += min(missing, len(data) - at)
                 if len(self._head) == LENGTH.size + self._begins:
-                    self._begin()
+                    self._begin(data[at:])
+        if self._waits is not None:
+            self._behind += data[at:]
+
+    def go_on(self) -> None:
+        """The time is over for which nothing was to pass. Raises Malformed."""
+        passage, self._waits = self._waits, None
+        behind, self._behind = self._behind, bytearray()
+        if passage is not None:
+            self._pass(passage)
+        self.feed(memoryview(behind))
+
+    def rest(self) -> bytes:
+        """The beginning of a frame of which no more will come."""
+        head = bytes(self._head)
+        self._head.clear()
+        return head
 
     def _take(self, some: memoryview) -> int:
         size = len(some)
         if self._frame:
             self._frame[self._got : self._got + size] = some
             self._got += size
+        if self._now != "keep":
+            self._out.append(some)
         self._left -= size
         if not self._left:
             self._end()
         return size
 
-    def _begin(self) -> None:
-        length = frame_length(self._head[: LENGTH.size])
-        if length < self._begins:
-            raise Malformed(f"it announces a frame of {length} bytes")
-        head = bytes(self._head[LENGTH.size :])
+    def _begin(self, behind: memoryview) -> None:
+        head = bytes(self._head)
         self._head.clear()
+        try:
+            length = frame_length(head[: LENGTH.size])
+            if length < self._begins:
+                raise Malformed(f"it announces a frame of {length} bytes")
+        except Malformed:
+            self._out += [head, behind]
+            raise
         self._left = length - self._begins
-        if self._wanted(head):
+        self._now = self._wanted(head[LENGTH.size :])
+        if self._now != "pass":
             self._frame = bytearray(length)
-            self._frame[: self._begins] = head
+            self._frame[: self._begins] = head[LENGTH.size :]
             self._got = self._begins
+        if self._now != "keep":
+            self._out.append(head)
         if not self._left:
             self._end()
 
     def _end(self) -> None:
-        frame, self._frame = self._frame, bytearray()
-        if frame:
-            self._ended(memoryview(frame))
+        frame, self._frame = memoryview(self._frame), bytearray()
+        if self._now == "read":
+            self._read(frame)
+        elif self._now == "keep":
+            passage = self._kept(frame)
+            if passage.seconds:
+                self._waits = passage
+            else:
+                self._pass(passage)
+
+    def _pass(self, passage: Passage) -> None:
+        if passage.before is not None:
+            passage.before()
+        self._out += passage.instead
+        self.ends = passage.ends
 
 
 _PRODUCE: Final = 0
@@ -120,6 +194,8 @@ _READS: Final[Mapping[int, str]] = {
 }
 _METADATA_IDS_FROM: Final = 10
 Answered = Callable[[Message], None]
+Fate = Callable[[memoryview], Passage]
+"""What becomes of an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,34 +210,144 @@ class _Awaited:
 
 class WireConnection:
     """Reads along on one connection: `requests` and `responses` take its bytes, in their order, and
-    raise Malformed where they are not Kafka's. `responses` raises AnswerDropped."""
+    raise Malformed where they are not Kafka's."""
 
-    def __init__(self, history: WireHistory, drops: Drops) -> None:
-        self._history, self._drops = history, drops
-        self._unanswered: set[int] = set()
+    def __init__(self, history: WireHistory, interferences: Interferences) -> None:
+        self._history, self._interferences = history, interferences
+        self._fates: dict[int, deque[Fate]] = defaultdict(deque)
         self._apis = {**_WRITES, **(_READS if history.reads.topics else {})}
         self._reader: WireReader | None = None
         self._report: Report = history.report
         self._awaited: dict[int, _Awaited] = {}
         self._unnamed: WireProducer | None = None
         self._asked_now: Sequence[AskedBatch] = ()
-        self.requests = Frames(REQUEST_BEGINS, self._wants_request, self._requested)
-        self.responses = Frames(RESPONSE_BEGINS, self._wants_response, self._responded)
+        self.requests = Frames(
+            REQUEST_BEGINS, self._wants_request, self._requested, self._kept_request
+        )
+        self.responses = Frames(
+            RESPONSE_BEGINS, self._wants_response, self._responded, self._kept_response
+        )
 
-    def _wants_request(self, head: bytes) -> bool:
+    def _wants_request(self, head: bytes) -> Wanted:
         self._report.requests += 1
-        api, _, correlation = REQUEST_HEAD.unpack(head)
-        if self._drops.takes(api):
-            self._unanswered.add(correlation)
-        return api in self._apis
+        api, _, _ = REQUEST_HEAD.unpack(head)
+        self._interferences.saw(api)
+        if self._interferences.may(api):
+            return "keep"
+        return "read" if api in self._apis else "pass"
 
-    def _wants_response(self, head: bytes) -> bool:
+    def _wants_response(self, head: bytes) -> Wanted:
         correlation = int.from_bytes(head, "big", signed=True)
-        if correlation in self._unanswered:
-            self._drops.done += 1
-            self._report.dropped += 1
-            raise AnswerDropped(self.responses.began)
-        return correlation in self._awaited
+        if correlation in self._fates:
+            return "keep"
+        return "read" if correlation in self._awaited else "pass"
+
+    def _kept_request(self, frame: memoryview) -> Passage:
+        """A request that a fault may choose. It is written down as any other."""
+        key, version, correlation = REQUEST_HEAD.unpack_from(frame)
+        if key in self._apis:
+            self._requested(frame)
+        whole, client = _framed(frame), _client_of(frame)
+        try:
+            chosen = self._interferences.chosen(frame, client, self._history.topic)
+        except Malformed:
+            self._report.unreadable(f"{NAMES[key]} v{version} that a fault may choose")
+            chosen = None
+        if chosen is None:
+            return Passage(instead=[whole])
+        name, fault, body = chosen
+        if fault.does in ("unanswered", "delayed") and not fault.carried_out:
+            self._did(name, fault)
+            ends = fault.does == "unanswered"
+            return Passage(instead=[] if ends else [whole], seconds=fault.seconds, ends=ends)
+        fates = self._fates[correlation]
+        if fault.does == "repeated":
+            fates.append(self._as_it_is)
+            fates.append(partial(self._swallowed, name, fault))
+            return Passage(instead=[whole, whole])
+        if fault.does == "refused" and key != FETCH:
+            fates.append(partial(self._instead, name, fault, refusal(frame, body, fault.error)))
+            return Passage(instead=[whole if fault.carried_out else nothing(correlation)])
+        changed = {
+            "unanswered": self._unanswered,
+            "delayed": self._delayed,
+            "refused": self._refused_fetch,
+            "downgraded": self._downgraded,
+        }[fault.does]
+        fates.append(partial(changed, name, fault, version))
+        return Passage(instead=[whole])
+
+    def _kept_response(self, frame: memoryview) -> Passage:
+        correlation = int.from_bytes(frame[:RESPONSE_BEGINS], "big", signed=True)
+        fates = self._fates[correlation]
+        fate = fates.popleft()
+        if not fates:
+            del self._fates[correlation]
+        return fate(frame)
+
+    def _did(self, name: str, fault: Interference) -> None:
+        did = self._report.interfered
+        did[fault.does] = did.get(fault.does, 0) + 1
+        self._interferences.did(name)
+
+    # What becomes of an answer.
+
+    def _as_it_is(self, frame: memoryview) -> Passage:
+        self._responded(frame)
+        return Passage(instead=[_framed(frame)])
+
+    def _swallowed(self, name: str, fault: Interference, frame: memoryview) -> Passage:
+        del frame
+        self._did(name, fault)
+        return Passage()
+
+    def _instead(self, name: str, fault: Interference, answer: bytes, frame: memoryview) -> Passage:
+        """The client gets another answer, and that one is in its history."""
+        del frame
+        self._did(name, fault)
+        self._responded(memoryview(answer)[LENGTH.size :])
+        return Passage(instead=[answer])
+
+    def _unanswered(
+        self, name: str, fault: Interference, version: int, frame: memoryview
+    ) -> Passage:
+        del version, frame
+        self._did(name, fault)
+        return Passage(ends=True)
+
+    def _delayed(self, name: str, fault: Interference, version: int, frame: memoryview) -> Passage:
+        """The client gets nothing before the time is over."""
+        del version
+        self._did(name, fault)
+        return Passage(
+            instead=[_framed(frame)],
+            seconds=fault.seconds,
+            before=partial(self._responded, frame),
+        )
+
+    def _refused_fetch(
+        self, name: str, fault: Interference, version: int, frame: memoryview
+    ) -> Passage:
+        try:
+            answer = refused_fetch(frame, version, fault.error)
+        except Malformed:
+            self._report.unreadable(f"answer to fetch v{version} that a fault has chosen")
+            answer = None
+        if answer is None:
+            self._interferences.returned(name)
+            return self._as_it_is(frame)
+        return self._instead(name, fault, answer, frame)
+
+    def _downgraded(
+        self, name: str, fault: Interference, version: int, frame: memoryview
+    ) -> Passage:
+        try:
+            offers = capped(frame, version, fault)
+        except Malformed:
+            self._report.unreadable(f"answer to ApiVersions v{version} that a fault has chosen")
+            return self._as_it_is(frame)
+        self._did(name, fault)
+        return Passage(instead=[offers])
 
     def _requested(self, frame: memoryview) -> None:
         key, version, correlation = REQUEST_HEAD.unpack_from(frame)
@@ -184,7 +370,10 @@ class WireConnection:
         self._awaited.clear()
 
     def _responded(self, frame: memoryview) -> None:
-        asked = self._awaited.pop(int.from_bytes(frame[:RESPONSE_BEGINS], "big", signed=True))
+        correlation = int.from_bytes(frame[:RESPONSE_BEGINS], "big", signed=True)
+        asked = self._awaited.pop(correlation, None)
+        if asked is None:
+            return
         try:
             asked.answered(decode_response(asked.api, asked.version, frame))
         except Malformed:
@@ -276,6 +465,10 @@ class WireConnection:
                 self._reads(client).ended(producer, asked, commit=body.committed)
 
         return answered
+
+
+def _framed(frame: memoryview) -> bytes:
+    return LENGTH.pack(len(frame)) + bytes(frame)
 
 
 def _client_of(frame: memoryview) -> str:

@@ -1,34 +1,25 @@
 """What the harness gives a recorder, and what a recorder reports: files in its folder. Settings are
-read once; which answers it drops is read again at SIGUSR1."""
+read once; what faults ask for is read again at SIGUSR1."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from linkflap.harness.model.interference import Interference
+
 SETTINGS: Final = "recorder.json"
 REPORT: Final = "report.json"
-DROP: Final = "drop.json"
-DROPPED: Final = "dropped.json"
-APIS: Final[Mapping[str, int]] = {
-    "Produce": 0,
-    "Fetch": 1,
-    "Metadata": 3,
-    "OffsetCommit": 8,
-    "FindCoordinator": 10,
-    "JoinGroup": 11,
-    "Heartbeat": 12,
-    "SyncGroup": 14,
-    "InitProducerId": 22,
-    "AddPartitionsToTxn": 24,
-    "AddOffsetsToTxn": 25,
-    "EndTxn": 26,
-    "TxnOffsetCommit": 28,
-}
-"""Requests whose answers can be dropped, and their keys in Kafka's protocol."""
+ASKED: Final = "interferences.json"
+DONE: Final = "interfered.json"
+SEEN: Final = "requests.bin"
+"""How many requests of each API have come, at its key: 8 bytes each, in a file that both map."""
+SEEN_EACH: Final = struct.Struct("=q")
+SEEN_SIZE: Final = 256 * SEEN_EACH.size
 MOST_CLUSTERS: Final = 16
 FIRST_PROCESS: Final = 1 << 21
 PROCESSES: Final = 1 << 17
@@ -50,28 +41,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     groups: frozenset[str] = frozenset()
 
 
-class Drops(msgspec.Struct, kw_only=True):
-    """The answers to the next `left` requests of an API (its key) are dropped, each with its
-    connection; `done` were. `asked`: which request of the harness this is."""
+class Asked(msgspec.Struct, kw_only=True):
+    """What faults ask for now, by their ids. `number`: which request of the harness this is."""
 
-    api: int = -1
-    left: int = 0
-    done: int = 0
-    asked: int = 0
+    number: int = 0
+    faults: dict[str, Interference] = msgspec.field(default_factory=dict)
 
-    def takes(self, api: int) -> bool:
-        """Whether the answer to a request that arrives now is to be dropped."""
-        taken = api == self.api and self.left > 0
-        self.left -= taken
-        return taken
+
+class Done(msgspec.Struct, kw_only=True):
+    """The request of the harness that is in effect, and how often each fault was done to a request
+    or answer so far."""
+
+    number: int = 0
+    done: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Report(msgspec.Struct, kw_only=True):
     """Counts over all connections. `batches` were asked to be written to recorded topics,
     `acknowledged` by all replicas in sync, `by_leader` by a leader alone (acks=1) and `unpromised`
     with acks=0. `delivered` records were fetched of recorded topics, and `committed` offsets of
-    groups acknowledged. `dropped` answers did not reach their programs, because a fault asked for
-    it. `unread`: requests and answers that matter and could not be read, by their API and version;
+    groups acknowledged. `interfered`: what faults did to requests and answers, and how often.
+    `unread`: requests and answers that matter and could not be read, by their API and version;
     `passed`: connections that were not Kafka's from a point on, by the reason."""
 
     connections: int = 0
@@ -82,7 +72,7 @@ class Report(msgspec.Struct, kw_only=True):
     unpromised: int = 0
     delivered: int = 0
     committed: int = 0
-    dropped: int = 0
+    interfered: dict[str, int] = msgspec.field(default_factory=dict)
     unread: dict[str, int] = msgspec.field(default_factory=dict)
     passed: dict[str, int] = msgspec.field(default_factory=dict)
 
@@ -91,12 +81,16 @@ class Report(msgspec.Struct, kw_only=True):
         self.unread[what] = self.unread.get(what, 0) + 1
 
 
-def read_drops(folder: Path, name: str) -> Drops:
-    """What was last asked (DROP), or last reported (DROPPED); nothing where there is no file."""
+def read_asked(folder: Path) -> Asked:
+    return msgspec.json.decode((folder / ASKED).read_bytes(), type=Asked)
+
+
+def read_done(folder: Path) -> Done:
+    """What the recorder reported last; nothing before its first report."""
     try:
-        return msgspec.json.decode((folder / name).read_bytes(), type=Drops)
+        return msgspec.json.decode((folder / DONE).read_bytes(), type=Done)
     except FileNotFoundError:
-        return Drops()
+        return Done()
 
 
 def read_settings(folder: Path) -> Settings:

@@ -1,0 +1,291 @@
+"""Faults of what programs ask brokers for, and of what they are answered: the recorder of their cluster
+does them to requests and answers that pass (`harness.model.interference`).
+
+A client's history has the answers that it got, and no fault here answers what no broker could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
+
+from msgspec import structs
+
+from linkflap.chaos.faults.base import FaultBase, number, settings, watch
+from linkflap.chaos.faults.clients import clients_there
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.interference import (
+    API_VERSIONS,
+    APIS,
+    ERRORS,
+    LOWEST,
+    REPEATABLE,
+    WITH_PARTITIONS,
+    Does,
+    Interference,
+    legal_errors,
+)
+from linkflap.harness.model.option import OptionAbout
+from linkflap.harness.model.protocols import Bite, WireRecorder, World
+from linkflap.harness.model.scenario import FaultSpec, Option, Scenario, clusters_of
+
+_MOST: Final = 1 << 30
+_CLIENT: Final = OptionAbout(
+    default="", takes="a client.id", about="whose requests alone (left out: those of all programs)"
+)
+_CARRIED_OUT: Final = OptionAbout(
+    default=True, about="whether the broker gets the request before; false: it does not"
+)
+
+
+def _chosen(*apis: str, about: str) -> Mapping[str, OptionAbout]:
+    """The options that say which requests a fault chooses."""
+    return {
+        "api": OptionAbout.one_of(*apis, about=about),
+        "count": OptionAbout(default=1, low=1, high=_MOST, about="how many of these requests"),
+        "first": OptionAbout(
+            default=1, low=1, high=_MOST, about="from which of them on: 3 lets two pass before"
+        ),
+        "client": _CLIENT,
+        "topic": OptionAbout(
+            default="",
+            takes="a topic's full name, as A.orders",
+            about="those that name this topic (left out: any)",
+        ),
+        "partition": OptionAbout(
+            default=-1, low=-1, high=_MOST, about="those that name this partition of it; -1: any"
+        ),
+    }
+
+
+def there_are_recorded(cluster: str, scenario: Scenario) -> str | None:
+    """None if a program of a scenario that is recorded comes to a cluster; otherwise the reason."""
+    recorded = [w for w in scenario.workloads if w.record]
+    there = any(cluster in clusters_of(w, scenario) for w in recorded)
+    return None if there else 'no program that is recorded (record = "wire") comes there'
+
+
+class _OnTheWire(FaultBase):
+    """A fault that a recorder does. `shows`: what it counts."""
+
+    does: ClassVar[Does]
+    shows: ClassVar[str]
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        """Raises InputError also for options that do not fit together."""
+        super().__init__(spec, world)
+        if reason := self.against(self._values):
+            raise InputError(f"fault {spec.id!r} ({spec.fault}): {reason}")
+
+    reason = staticmethod(clients_there)
+
+    @classmethod
+    def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
+        reason = cls.against(settings(spec, cls.options))
+        return reason or there_are_recorded(spec.target, scenario)
+
+    @classmethod
+    def against(cls, values: Mapping[str, Option]) -> str | None:
+        """Why these options do not fit together; None if they do."""
+        api, topic = str(values["api"]), str(values["topic"])
+        if topic and api not in WITH_PARTITIONS:
+            return f"{api} names no topic; leave topic out, or choose {_listed(WITH_PARTITIONS)}"
+        if number(values, "partition") >= 0 and not topic:
+            return "a partition is one of a topic; name the topic, or leave partition out"
+        return None
+
+    @property
+    def _recorder(self) -> WireRecorder:
+        recorders = self._world.deployment.recorders
+        if self._spec.target not in recorders:
+            raise InputError(
+                f"fault {self._spec.id!r} ({self._spec.fault}): nothing records the programs at "
+                f'{self._spec.target}; give one record = "wire"'
+            )
+        return recorders[self._spec.target]
+
+    @property
+    def _what(self) -> Interference:
+        values = self._values
+        return Interference(
+            does=self.does,
+            api=APIS[str(values["api"])],
+            count=int(values["count"]),
+            first=int(values["first"]),
+            carried_out=bool(values.get("carried_out", True)),
+            client=str(values["client"]),
+            topic=str(values["topic"]),
+            partition=int(values["partition"]),
+        )
+
+    @property
+    def _shown(self) -> str:
+        return self.shows.format(**self._values)
+
+    def inject(self) -> None:
+        self._recorder.interfere(self._spec.id, self._what)
+
+    def bite(self) -> Bite:
+        return watch(self._world, self._shown, "1 or more", self._measure)
+
+    def _measure(self) -> tuple[bool, object]:
+        done = self._recorder.interfered(self._spec.id)
+        return done > 0, done
+
+    def heal(self) -> Sequence[str]:
+        self._recorder.interfere(self._spec.id, None)
+        return [f"{self._shown}: {self._recorder.interfered(self._spec.id)}, and no more are"]
+
+
+def _listed(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+class ProgramUnanswered(_OnTheWire):
+    """Drops answers to requests of programs that are recorded on the wire, and ends their
+    connections.
+
+    Breaks    the client's knowledge: the broker has carried the request out, and its client never
+              learns of it. With `carried_out = false` the broker never gets the request: for the
+              client both are the same.
+    Bite      an answer was dropped, or a connection ended: the recorder of the cluster counts them.
+    Heal      the recorder drops no more, and says so.
+    """
+
+    does = "unanswered"
+    shows = "{api} unanswered"
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        **_chosen(*APIS, about="requests whose answers are dropped"),
+        "carried_out": _CARRIED_OUT,
+    }
+
+
+class ProgramDelayed(_OnTheWire):
+    """Delays answers to requests of programs that are recorded on the wire, and all that comes
+    behind them on their connections.
+
+    Breaks    the client's patience: its request timeout may pass, and it asks again. With
+              `carried_out = false` the request itself is held back before it is forwarded, so that
+              a fault with `during:` begins between the two.
+    Bite      an answer or request is held back: the recorder of the cluster counts them.
+    Heal      the recorder delays no more, and says so; what it holds passes at its time.
+    """
+
+    does = "delayed"
+    shows = "{api} delayed by {seconds:g} s"
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        **_chosen(*APIS, about="requests that are delayed"),
+        "carried_out": _CARRIED_OUT,
+        "seconds": OptionAbout(default=1.0, low=0.001, high=600.0, about="for how long"),
+    }
+
+    @property
+    def _what(self) -> Interference:
+        return structs.replace(super()._what, seconds=number(self._values, "seconds"))
+
+
+class ProgramRefused(_OnTheWire):
+    """Answers requests of programs that are recorded on the wire with an error.
+
+    Breaks    the client's knowledge: the broker has carried the request out, and its client gets
+              an error that may come after that. With `carried_out = false` the broker never gets
+              the request, and the error is one that comes before.
+    Bite      a client got the error: the recorder of the cluster counts them.
+    Heal      the recorder refuses no more, and says so.
+
+    A Fetch has no effect: its answer gets the error for each of its partitions. An InitProducerId
+    without a transactional id, and a Produce with acks=0, are not refused.
+    """
+
+    does = "refused"
+    shows = "{api} refused"
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        **_chosen(*ERRORS, about="requests that are refused"),
+        "carried_out": _CARRIED_OUT,
+        "error": OptionAbout(
+            default="",
+            takes="an error of the API, as NOT_LEADER_OR_FOLLOWER",
+            about="what the client gets (left out: the commonest one)",
+        ),
+    }
+
+    @classmethod
+    def against(cls, values: Mapping[str, Option]) -> str | None:
+        api, error = str(values["api"]), str(values["error"])
+        legal = legal_errors(api, carried_out=bool(values["carried_out"]))
+        if not legal:
+            return f"{api} changes nothing at a broker; leave carried_out out"
+        if error and error not in legal:
+            stage = "" if values["carried_out"] else " not"
+            return (
+                f"brokers do not answer {error} to {api} that they have{stage} carried out; choose "
+                f"{', '.join(legal)}"
+            )
+        return super().against(values)
+
+    @property
+    def _what(self) -> Interference:
+        what, api = super()._what, str(self._values["api"])
+        commonest = legal_errors(api, carried_out=what.carried_out)[0]
+        return structs.replace(what, error=str(self._values["error"]) or commonest)
+
+
+class ProgramRepeated(_OnTheWire):
+    """Sends requests of programs that are recorded on the wire twice. The client gets the first
+    answer.
+
+    Does      what a client does that asks again before the answer comes: brokers have to find that
+              they have carried the request out already. Only requests for which they promise that
+              are repeated: a Produce without a producer id is not.
+    Bite      a broker answered a second time: the recorder of the cluster counts them.
+    Heal      the recorder repeats no more, and says so.
+    """
+
+    does = "repeated"
+    shows = "{api} sent twice and answered twice"
+    options: ClassVar[Mapping[str, OptionAbout]] = _chosen(
+        *REPEATABLE, about="requests that are sent twice"
+    )
+
+
+class ProgramDowngraded(_OnTheWire):
+    """Withholds versions of an API from programs that are recorded on the wire, as brokers of an
+    older release do.
+
+    Breaks    the client's choice of versions: the cluster's brokers offer no higher version of the
+              API. At the beginning and at the end the connections of all programs end, as each
+              broker that is upgraded ends them.
+    Bite      a client got the lower offer: the recorder of the cluster counts them.
+    Heal      the recorder withholds nothing, and says so.
+    """
+
+    does = "downgraded"
+    shows = "{api} offered up to version {version:g}"
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        "api": OptionAbout.one_of(*LOWEST, about="the API whose versions are withheld"),
+        "version": OptionAbout(
+            default=12, high=100, about="the highest version that is offered still"
+        ),
+        "client": _CLIENT,
+    }
+
+    @classmethod
+    def against(cls, values: Mapping[str, Option]) -> str | None:
+        api, version = str(values["api"]), number(values, "version")
+        if version < LOWEST[api]:
+            return (
+                f"brokers of the cluster's metadata.version offer {api} up to {LOWEST[api]} at "
+                "least; give that version or a higher one"
+            )
+        return None
+
+    @property
+    def _what(self) -> Interference:
+        return Interference(
+            does=self.does,
+            api=API_VERSIONS,
+            count=_MOST,
+            client=str(self._values["client"]),
+            offers=APIS[str(self._values["api"])],
+            version=int(self._values["version"]),
+        )

@@ -1,0 +1,128 @@
+"""What a fault makes of programs' requests and of the answers to them, while both pass through the
+recorder of a cluster (`harness.wire.recorder`): the values that the harness gives it, and what a
+broker may answer.
+
+Errors are those of Kafka 4's brokers: `ReplicaManager.appendRecords` and `DelayedProduce`,
+`TransactionStateManager.appendTransactionToLog` and `CoordinatorOperationExceptionHelper`, which
+turn an append without enough replicas into COORDINATOR_NOT_AVAILABLE, and one whose leader has
+moved into NOT_COORDINATOR. Either may have been carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+Does = Literal["unanswered", "delayed", "refused", "repeated", "downgraded"]
+Stage = Literal["before", "after", "either"]
+"""When a broker answers with an error: before it carries the request out, after, or both."""
+
+API_VERSIONS: Final = 18
+APIS: Final[Mapping[str, int]] = {
+    "Produce": 0,
+    "Fetch": 1,
+    "Metadata": 3,
+    "OffsetCommit": 8,
+    "FindCoordinator": 10,
+    "JoinGroup": 11,
+    "Heartbeat": 12,
+    "SyncGroup": 14,
+    "InitProducerId": 22,
+    "AddPartitionsToTxn": 24,
+    "AddOffsetsToTxn": 25,
+    "EndTxn": 26,
+    "TxnOffsetCommit": 28,
+}
+"""Requests that a fault can choose, and their keys in Kafka's protocol."""
+_UNKNOWN: Final = "UNKNOWN_SERVER_ERROR"
+_OF_COORDINATORS: Final[Mapping[str, Stage]] = {
+    "NOT_COORDINATOR": "either",
+    "COORDINATOR_NOT_AVAILABLE": "either",
+    "COORDINATOR_LOAD_IN_PROGRESS": "before",
+    _UNKNOWN: "either",
+}
+_OF_TRANSACTIONS: Final[Mapping[str, Stage]] = {
+    **_OF_COORDINATORS,
+    "CONCURRENT_TRANSACTIONS": "before",
+}
+ERRORS: Final[Mapping[str, Mapping[str, Stage]]] = {
+    "Produce": {
+        "NOT_LEADER_OR_FOLLOWER": "either",
+        "UNKNOWN_TOPIC_OR_PARTITION": "before",
+        "NOT_ENOUGH_REPLICAS": "before",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND": "after",
+        "REQUEST_TIMED_OUT": "after",
+        "KAFKA_STORAGE_ERROR": "before",
+        _UNKNOWN: "either",
+    },
+    "Fetch": {
+        "NOT_LEADER_OR_FOLLOWER": "after",
+        "UNKNOWN_TOPIC_OR_PARTITION": "after",
+        "KAFKA_STORAGE_ERROR": "after",
+        _UNKNOWN: "after",
+    },
+    "OffsetCommit": _OF_COORDINATORS,
+    "JoinGroup": _OF_COORDINATORS,
+    "Heartbeat": _OF_COORDINATORS,
+    "SyncGroup": _OF_COORDINATORS,
+    "InitProducerId": _OF_TRANSACTIONS,
+    "AddPartitionsToTxn": _OF_TRANSACTIONS,
+    "AddOffsetsToTxn": _OF_TRANSACTIONS,
+    "EndTxn": _OF_TRANSACTIONS,
+    "TxnOffsetCommit": _OF_COORDINATORS,
+}
+"""The errors of an API, the commonest first. A Fetch has no effect: its answer is replaced."""
+REPEATABLE: Final = (
+    "Produce", "OffsetCommit", "Heartbeat", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn",
+)  # fmt: skip
+"""Requests that change nothing the second time. A second InitProducerId would fence the first one,
+a second TxnOffsetCommit could come after the end of its transaction, and a second JoinGroup makes a
+member of its own. A Produce without a producer id would be written twice: none of those is
+repeated."""
+WITH_PARTITIONS: Final = frozenset(
+    {"Produce", "Fetch", "OffsetCommit", "AddPartitionsToTxn", "TxnOffsetCommit"}
+)
+"""Requests that name topics and partitions."""
+LOWEST: Final[Mapping[str, int]] = {
+    "Produce": 12,
+    "Fetch": 4,
+    "Metadata": 0,
+    "OffsetCommit": 2,
+    "FindCoordinator": 0,
+    "JoinGroup": 2,
+    "Heartbeat": 0,
+    "SyncGroup": 0,
+    "InitProducerId": 2,
+}
+"""The lowest version that may be the highest one of an API: those below would be of a broker that
+cannot have transaction.version 2, which the cluster says that it has (KIP-890). For the same reason
+requests of transactions are missing here."""
+
+
+class Interference(msgspec.Struct, frozen=True, kw_only=True):
+    """`count` requests of an API (its key) from the `first` on; those of a `client` (its client.id)
+    alone, or those that name a `topic` and `partition`, where these are given. `carried_out`:
+    whether the broker gets them (`delayed`: before the `seconds`). `refused`: by `error`, as Kafka
+    names it. `downgraded`: answers to ApiVersions offer no higher `version` of `offers` (its
+    key)."""
+
+    does: Does
+    api: int
+    count: int = 1
+    first: int = 1
+    carried_out: bool = True
+    client: str = ""
+    topic: str = ""
+    partition: int = -1
+    seconds: float = 0.0
+    error: str = ""
+    offers: int = -1
+    version: int = -1
+
+
+def legal_errors(api: str, *, carried_out: bool) -> list[str]:
+    """What a broker may answer to a request that it has carried out, or has not."""
+    stage = "after" if carried_out else "before"
+    return [name for name, when in ERRORS[api].items() if when in ("either", stage)]

@@ -1,0 +1,276 @@
+"""What faults make of requests and answers that pass (`harness.model.interference`): which requests
+they choose, and the answers that a client gets in place of a broker's.
+
+A request that is not carried out is replaced, on its way, by one that asks for nothing: so its
+answer has its place among the others of its connection, and the one that the client gets is put
+there.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, replace
+from datetime import timedelta
+from typing import Final, get_args, get_origin, get_type_hints
+
+from kio.schema.errors import ErrorCode
+
+from linkflap.harness.model.interference import API_VERSIONS, Interference
+from linkflap.harness.wire.messages import (
+    LENGTH,
+    REQUEST_HEAD,
+    Malformed,
+    Message,
+    decode_request,
+    decode_response,
+    encode_response,
+    schema,
+)
+from linkflap.harness.wire.recorder.settings import SEEN_EACH, SEEN_SIZE, Asked, Done
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+_INIT_PRODUCER_ID: Final = 22
+NAMES: Final[Mapping[int, str]] = {
+    PRODUCE: "produce",
+    FETCH: "fetch",
+    8: "offset_commit",
+    11: "join_group",
+    12: "heartbeat",
+    14: "sync_group",
+    _INIT_PRODUCER_ID: "init_producer_id",
+    24: "add_partitions_to_txn",
+    25: "add_offsets_to_txn",
+    26: "end_txn",
+    28: "txn_offset_commit",
+}
+"""kio's names of the APIs whose requests have to be read."""
+_PARTITIONS: Final[Mapping[int, tuple[str, str]]] = {
+    PRODUCE: ("topic_data", "partition_data"),
+    FETCH: ("topics", "partitions"),
+    8: ("topics", "partitions"),
+    24: ("v3_and_below_topics", "partitions"),
+    28: ("topics", "partitions"),
+}
+"""Where a request has its topics, and each of them its partitions."""
+_INDICES: Final = ("index", "partition_index", "partition")
+_FROM_REQUEST: Final = ("name", "topic_id", *_INDICES)
+
+
+class Interferences:
+    """What faults ask for now, and how often each was done. `seen`: where the requests of each API
+    are counted; `changed` is called when one was done."""
+
+    def __init__(
+        self, seen: memoryview | None = None, changed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._seen = seen if seen is not None else memoryview(bytearray(SEEN_SIZE))
+        self._changed = changed
+        self._faults: dict[str, Interference] = {}
+        self._came: Counter[str] = Counter()
+        self._number = 0
+        self._done: Counter[str] = Counter()
+
+    @property
+    def done(self) -> Done:
+        """What is reported to the harness."""
+        return Done(number=self._number, done=dict(self._done))
+
+    def ask(self, asked: Asked) -> bool:
+        """Another fault has begun, or one has ended. Returns whether brokers offer other versions
+        than before."""
+        before = _downgraded(self._faults)
+        self._faults, self._number = asked.faults, asked.number
+        return _downgraded(self._faults) != before
+
+    def saw(self, api: int) -> None:
+        """A request has come."""
+        at = (api & 0xFF) * SEEN_EACH.size
+        SEEN_EACH.pack_into(self._seen, at, SEEN_EACH.unpack_from(self._seen, at)[0] + 1)
+
+    def may(self, api: int) -> bool:
+        """Whether a request of this API may be chosen."""
+        return any(
+            fault.api == api and self._left(name, fault) for name, fault in self._faults.items()
+        )
+
+    def _left(self, name: str, fault: Interference) -> bool:
+        return self._came[name] < fault.first - 1 + fault.count
+
+    def chosen(
+        self, frame: memoryview, client: str, topic: Callable[[Message], str]
+    ) -> tuple[str, Interference, Message] | None:
+        """The fault that chooses a request, by its id, and the request as it was read (None where
+        it need not be). Raises Malformed."""
+        api, version, _ = REQUEST_HEAD.unpack_from(frame)
+        body: Message = None
+        for name, fault in self._faults.items():
+            if fault.api != api or not self._left(name, fault):
+                continue
+            if fault.client not in ("", client):
+                continue
+            if body is None and api in NAMES:
+                body = decode_request(NAMES[api], version, frame)
+            if not _can(fault, api, body) or not _names(fault, api, body, topic):
+                continue
+            self._came[name] += 1
+            if self._came[name] >= fault.first:
+                return name, fault, body
+        return None
+
+    def returned(self, name: str) -> None:
+        """Nothing could be done to the request that this fault chose: it chooses another one."""
+        self._came[name] -= 1
+
+    def did(self, name: str) -> None:
+        """A fault was done to a request or its answer."""
+        self._done[name] += 1
+        self._changed()
+
+
+def _downgraded(faults: Mapping[str, Interference]) -> Sequence[Interference]:
+    return [fault for fault in faults.values() if fault.does == "downgraded"]
+
+
+def _can(fault: Interference, api: int, body: Message) -> bool:
+    """Whether this can be done to a request: a Produce with acks=0 has no answer, one without a
+    producer id would be written twice, and an InitProducerId without a transactional id is of no
+    coordinator."""
+    if api == PRODUCE:
+        return bool(body.acks) and (fault.does != "repeated" or all(map(_identified, _data(body))))
+    return api != _INIT_PRODUCER_ID or fault.does != "refused" or bool(body.transactional_id)
+
+
+def _data(body: Message) -> Iterator[bytes]:
+    for topic in body.topic_data:
+        yield from (each.records or b"" for each in topic.partition_data)
+
+
+_PRODUCER_ID: Final = struct.Struct(">43xq")
+
+
+def _identified(records: bytes) -> bool:
+    """Whether the first batch has a producer id: all batches of a producer have one, or none."""
+    return len(records) >= _PRODUCER_ID.size and _PRODUCER_ID.unpack_from(records)[0] >= 0
+
+
+def _names(fault: Interference, api: int, body: Message, topic: Callable[[Message], str]) -> bool:
+    """Whether a request names the topic and partition that a fault asks for."""
+    if not fault.topic:
+        return True
+    topics, partitions = _PARTITIONS[api]
+    return any(
+        topic(named) == fault.topic
+        and any(fault.partition in (-1, _index(each)) for each in getattr(named, partitions))
+        for named in getattr(body, topics)
+    )
+
+
+def _index(partition: Message) -> int:
+    """The number of a partition in a request, which may have it alone."""
+    return int(next((getattr(partition, n) for n in _INDICES if hasattr(partition, n)), partition))
+
+
+def nothing(correlation: int) -> bytes:
+    """A framed request that asks for nothing: ApiVersions v0, without a client id."""
+    return LENGTH.pack(REQUEST_HEAD.size + 2) + REQUEST_HEAD.pack(
+        API_VERSIONS, 0, correlation
+    ) + b"\xff\xff"  # fmt: skip
+
+
+def refusal(frame: memoryview, body: Message, error: str) -> bytes:
+    """A framed answer to a request, as a broker makes it that answers with an error."""
+    api, version, correlation = REQUEST_HEAD.unpack_from(frame)
+    entity = schema(NAMES[api], version, "response").entity
+    answer = _answer(entity, ErrorCode[error.lower()], body, _PARTITIONS.get(api, ()))
+    return bytes(encode_response(NAMES[api], version, correlation, answer))
+
+
+def _answer(entity: type, error: ErrorCode, asked: Message, path: Sequence[str]) -> Message:
+    """An answer, or a part of it, to what was `asked`; `path`: where that has its parts."""
+    hints = get_type_hints(entity)
+    values: dict[str, object] = {}
+    for each in fields(entity):
+        if each.default is not MISSING:
+            continue
+        hint = hints[each.name]
+        if hint is ErrorCode:
+            values[each.name] = error
+        elif get_origin(hint) is tuple and path:
+            (inner, _) = get_args(hint)
+            parts = getattr(asked, path[0])
+            values[each.name] = tuple(_answer(inner, error, part, path[1:]) for part in parts)
+        elif each.name in _FROM_REQUEST:
+            values[each.name] = getattr(asked, each.name, asked)
+        else:
+            values[each.name] = _empty(hint)
+    return entity(**values)
+
+
+def _empty(hint: object) -> object:
+    """The value of a field of which an error says nothing."""
+    for kind, value in ((timedelta, timedelta(0)), (int, -1), (str, ""), (bytes, b"")):
+        if isinstance(hint, type) and issubclass(hint, kind):
+            return value
+    return () if get_origin(hint) is tuple else None
+
+
+def refused_fetch(frame: memoryview, version: int, error: str) -> bytes | None:
+    """The framed answer to a Fetch with an error for each of its partitions, in place of their
+    records; None where it has no partition: sessions leave those out that have nothing new."""
+    answer = decode_response("fetch", version, frame)
+    topics = tuple(
+        replace(topic, partitions=tuple(_without_records(each, error) for each in topic.partitions))
+        for topic in answer.responses
+    )
+    if not any(topic.partitions for topic in topics):
+        return None
+    correlation = int.from_bytes(frame[: LENGTH.size], "big", signed=True)
+    return bytes(encode_response("fetch", version, correlation, replace(answer, responses=topics)))
+
+
+def _without_records(partition: Message, error: str) -> Message:
+    return replace(
+        partition, error_code=ErrorCode[error.lower()], high_watermark=-1, records=b"",
+        **{name: -1 for name in ("last_stable_offset",) if hasattr(partition, name)},
+    )  # fmt: skip
+
+
+_OFFERED: Final = struct.Struct(">hhh")
+_ERROR: Final = 2
+_COMPACT_FROM: Final = 3
+
+
+def capped(frame: memoryview, version: int, fault: Interference) -> bytes:
+    """The framed answer to ApiVersions that offers no higher version of an API. The bytes are
+    changed where they are, so that what kio does not know stays. Raises Malformed."""
+    changed = bytearray(frame)
+    at = LENGTH.size + _ERROR
+    refused = any(frame[LENGTH.size : at])  # in the format of version 0
+    if version >= _COMPACT_FROM and not refused:
+        size, at = _unsigned(frame, at)
+        count, each = size - 1, _OFFERED.size + 1
+    else:
+        (count,) = LENGTH.unpack_from(frame, at)
+        at, each = at + LENGTH.size, _OFFERED.size
+    for begins in range(at, at + max(count, 0) * each, each):
+        if begins + each > len(frame):
+            raise Malformed("an answer to ApiVersions ends within its list")
+        api, lowest, highest = _OFFERED.unpack_from(frame, begins)
+        if api == fault.offers:
+            _OFFERED.pack_into(
+                changed, begins, api, lowest, max(lowest, min(highest, fault.version))
+            )
+    return LENGTH.pack(len(changed)) + bytes(changed)
+
+
+def _unsigned(frame: memoryview, at: int) -> tuple[int, int]:
+    """An unsigned varint, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = frame[at]
+        value, shift, at = value | (byte & 0x7F) << shift, shift + 7, at + 1
+        if byte < 0x80:
+            return value, at
