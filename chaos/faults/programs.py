@@ -1,5 +1,5 @@
-"""Faults of what programs ask brokers for, and of what they are answered: the recorder of their cluster
-does them to requests and answers that pass (`harness.model.interference`).
+"""Faults of what programs ask brokers for, and of the answers that they get: the recorder of their
+cluster does them to requests and answers that pass (`harness.model.interference`).
 
 A client's history has the answers that it got, and no fault here answers what no broker could.
 """

@@ -426,7 +426,7 @@ options = {{ {options} }}"""
         ),
         (
             fault("program-downgraded", "A", 'api = "Produce", version = 3'),
-            "metadata.version offer Produce up to 12 at least; give that version or a higher one",
+            "brokers of the cluster's metadata.version offer Produce up to 12 at least; give",
         ),
         (fault("program-repeated", "A"), 'no program that is recorded (record = "wire") comes'),
         (fault("coordinator-loss", "A", 'of = "groups"'), "no client there has a consumer group"),
