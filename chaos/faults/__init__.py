@@ -123,6 +123,7 @@ ON_ATTACHED: Final = frozenset(
         "link-bandwidth",
         "link-cut",
         "link-flap",
+        "link-half-open",
         "link-latency",
         "link-reset",
         "mirror-kill",
@@ -137,7 +138,6 @@ did not start."""
 BEYOND_ITS_OWN: Final[Mapping[str, str]] = MappingProxyType(
     {
         "leadership-move": "it would move the leaders of other topics too",
-        "link-half-open": "its effect is measured with a client quota, which is not a run's own",
         "mirror-reverse": "a failback begins on clusters that linkflap has started again",
         "program-unanswered": "linkflap records no programs before such clusters",
     }

@@ -72,7 +72,7 @@ from linkflap.harness.runtimes.kraft.deployment import (
     started,
 )
 from linkflap.harness.runtimes.kraft.installation import Installation
-from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
+from linkflap.harness.runtimes.toxiproxy.link import TopicMarks, ToxiproxyLink
 from linkflap.harness.wire import address_rewriter
 from linkflap.harness.wire.access import host_and_port
 
@@ -327,6 +327,7 @@ class AttachedDeployment(DeploymentParts):
                 folder,
                 self._recorder,
                 cluster.bootstrap,
+                marks=TopicMarks(cluster=cluster.name),
             )
         own = [host_and_port(each.client_address) for each in nodes.values()]
         self._rewriters.append(

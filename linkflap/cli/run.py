@@ -133,7 +133,10 @@ def recording_options(command: Command) -> Command:
     "--topology",
     metavar="ARROWS",
     shell_complete=completion.topologies,
-    help="Clusters and links instead of the scenario's, e.g. 'A:3->B:3' or 'A@3.9.2->B'.",
+    help=(
+        "Clusters and links instead of the scenario's, e.g. 'A:3->B:3' or 'A@3.9.2->B'; with "
+        "A@bootstrap:HOST:PORT clusters that run already (linkflap docs attach)."
+    ),
 )
 @runtime_option
 @click.option(

@@ -50,7 +50,6 @@ def refused(*words: str) -> str:
         (["link-flap", "--runtime", "docker"], "runtime docker would start others"),
         (["link-flap", "--runtime", "process"], "runtime process would start others"),
         (["broker-loss"], "did not start cluster A"),
-        (["half-open"], "its effect is measured with a client quota"),
         (["round-trip"], "a failback begins on clusters that linkflap has started"),
     ],
 )
@@ -66,7 +65,6 @@ def test_what_would_touch_more_than_the_runs_own_is_refused(words: list[str], sa
         ("rolling-restart", "B", "did not start cluster B"),
         ("controller-loss", "A", "did not start cluster A"),
         ("leadership-move", "A", "it would move the leaders of other topics too"),
-        ("link-half-open", "*->A", "did not start cluster A: its effect is measured"),
     ],
 )
 def test_a_fault_of_brokers_is_refused_by_its_name_and_cluster(

@@ -29,8 +29,10 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, SetupError
 from linkflap.harness.model.events import LinkProven, ProxyRebuilt
@@ -49,22 +51,11 @@ from linkflap.harness.runtimes.toxiproxy.server import (
 )
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Access, Address, NoAnswer, access_to, host_and_port
-from linkflap.harness.wire.messages import Message
+from linkflap.harness.wire.messages import Error, Message
 from linkflap.harness.wire.peer import BlockingConnection
 
 
-def set_mark(name: str) -> bytes:
-    """The request that makes a client quota called `name`; see `has_mark` for its effect."""
-    return messages.encode_request(*_QUOTAS, 1, probe.CLIENT, _mark(name, remove=False))
-
-
-def remove_mark(address: Address, name: str, *, within: float, access: Access = PLAIN) -> None:
-    """Removes a client quota. Raises NoAnswer."""
-    with BlockingConnection(address, within=within, access=access) as path:
-        path.ask(*_QUOTAS, _mark(name, remove=True))
-
-
-def _mark(name: str, *, remove: bool) -> Message:
+def _quota(name: str, *, remove: bool) -> Message:
     m = messages.request(*_QUOTAS)
     entity = m.EntityData(entity_type="client-id", entity_name=name)
     operation = m.OpData(key="request_percentage", value=100.0, remove=remove)
@@ -73,15 +64,74 @@ def _mark(name: str, *, remove: bool) -> Message:
     )
 
 
-def has_mark(address: Address, name: str, *, within: float, access: Access = PLAIN) -> bool:
-    """Whether a client quota called `name` is known at `address`. Raises NoAnswer."""
-    m = messages.request("describe_client_quotas", 1)
-    component = m.ComponentData(entity_type="client-id", match_type=0, match=name)
-    body = m.DescribeClientQuotasRequest(components=(component,), strict=True)
-    with BlockingConnection(address, within=within, access=access) as path:
-        return bool(path.ask("describe_client_quotas", 1, body).entries)
+class Marks(Protocol):
+    """What a request makes on a cluster, by a name: it is looked for to see whether the request
+    took effect."""
+
+    def request(self, name: str) -> bytes: ...
+    def has(self, address: Address, name: str, *, within: float, access: Access) -> bool:
+        """Whether it is known at `address`. Raises NoAnswer."""
+
+    def remove(self, address: Address, name: str, *, within: float, access: Access) -> None:
+        """Raises NoAnswer."""
 
 
+class QuotaMarks:
+    """Client quotas, for clients that do not exist."""
+
+    def request(self, name: str) -> bytes:
+        return messages.encode_request(*_QUOTAS, 1, probe.CLIENT, _quota(name, remove=False))
+
+    def has(self, address: Address, name: str, *, within: float, access: Access) -> bool:
+        m = messages.request("describe_client_quotas", 1)
+        component = m.ComponentData(entity_type="client-id", match_type=0, match=name)
+        body = m.DescribeClientQuotasRequest(components=(component,), strict=True)
+        with BlockingConnection(address, within=within, access=access) as path:
+            return bool(path.ask("describe_client_quotas", 1, body).entries)
+
+    def remove(self, address: Address, name: str, *, within: float, access: Access) -> None:
+        with BlockingConnection(address, within=within, access=access) as path:
+            path.ask(*_QUOTAS, _quota(name, remove=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicMarks:
+    """Topics, for clusters on which a run may make nothing else: `<cluster>.<name>.internal`, which
+    no mirror copies."""
+
+    cluster: str
+
+    def _topic(self, name: str) -> str:
+        return f"{self.cluster}.{name}.internal"
+
+    def request(self, name: str) -> bytes:
+        m = messages.request("create_topics", 5)
+        topic = m.CreatableTopic(
+            name=self._topic(name),
+            num_partitions=1,
+            replication_factor=1,
+            assignments=(),
+            configs=(),
+        )
+        body = m.CreateTopicsRequest(topics=(topic,), timeout=_TOPIC_WITHIN)
+        return messages.encode_request("create_topics", 5, 1, probe.CLIENT, body)
+
+    def has(self, address: Address, name: str, *, within: float, access: Access) -> bool:
+        m = messages.request("metadata", 4)
+        asked = (m.MetadataRequestTopic(name=self._topic(name)),)
+        body = m.MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        with BlockingConnection(address, within=within, access=access) as path:
+            (found,) = path.ask("metadata", 4, body).topics
+        return bool(found.error_code in (Error.none, Error.leader_not_available))
+
+    def remove(self, address: Address, name: str, *, within: float, access: Access) -> None:
+        m = messages.request("delete_topics", 4)
+        body = m.DeleteTopicsRequest(topic_names=(self._topic(name),), timeout=_TOPIC_WITHIN)
+        with BlockingConnection(address, within=within, access=access) as path:
+            path.ask("delete_topics", 4, body)
+
+
+_TOPIC_WITHIN: Final = timedelta(seconds=10)
 _QUOTAS: Final = ("alter_client_quotas", 1)
 Answer = TypeVar("Answer")
 _REMOVED_WITHIN = 5.0
@@ -100,8 +150,10 @@ class LinkMeter:
         *,
         advertised: Mapping[int, Address] | None = None,
         access: Access = PLAIN,
+        marks: Marks | None = None,
     ) -> None:
         self.access = access
+        self._marks: Marks = marks or QuotaMarks()
         self._held: dict[Address, BlockingConnection] = {}
         self._name, self.proxies, self._behind = name, dict(proxies), list(behind)
         self.advertised = dict(proxies if advertised is None else advertised)
@@ -147,15 +199,15 @@ class LinkMeter:
 
     def delivers_requests(self, *, within: float) -> bool:
         """Whether a request sent into the path takes effect on the cluster, whatever happens to its
-        response. The request sets a client quota for a client that does not exist. The quota is
-        looked up without the proxies, and removed."""
+        response. The request makes a mark: a client quota for a client that does not exist, or
+        what `marks` say. It is looked up without the proxies, and removed."""
         mark = f"{probe.CLIENT}-{uuid.uuid4().hex}"
         with contextlib.ExitStack() as open_paths:
             for address in self.proxies.values():
                 # The connection stays open until the effect is seen: closing it could take the
                 # request along.
                 with contextlib.suppress(NoAnswer):
-                    self._path(address, within, open_paths).send(set_mark(mark))
+                    self._path(address, within, open_paths).send(self._marks.request(mark))
             try:
                 until(
                     lambda: self._seen(mark, within),
@@ -194,7 +246,9 @@ class LinkMeter:
     def _seen(self, mark: str, within: float) -> bool:
         for address in self._behind:
             with contextlib.suppress(NoAnswer):
-                return has_mark(address, mark, within=self._patience(within), access=self.access)
+                return self._marks.has(
+                    address, mark, within=self._patience(within), access=self.access
+                )
         return False
 
     def _patience(self, within: float) -> float:
@@ -210,7 +264,7 @@ class LinkMeter:
     def _forget(self, mark: str) -> None:
         for address in self._behind:
             with contextlib.suppress(NoAnswer):
-                remove_mark(
+                self._marks.remove(
                     address, mark, within=self._patience(_REMOVED_WITHIN), access=self.access
                 )
                 return
@@ -324,12 +378,14 @@ class ToxiproxyLink:
         *,
         server: ToxiproxyServer | None = None,
         advertised: Mapping[int, Address] | None = None,
+        marks: Marks | None = None,
     ) -> None:
         """`proxies`: broker id -> (port to listen on, upstream host:port). `folder` gets the
         server's log. `harness_bootstrap` is the source's own CLIENT listeners, not proxied, on
         which effects are checked. `server` runs the server; by default it is a child process of the
         user's cached executable, built if necessary. The harness reaches every proxy on loopback;
-        `advertised`: the proxies' addresses as brokers advertise them, if they differ."""
+        `advertised`: the proxies' addresses as brokers advertise them, if they differ. `marks`:
+        see `LinkMeter.delivers_requests`."""
         self._name, self._source, self._proxies = name, source, dict(proxies)
         self._process = server or ToxiproxyProcess(toxiproxy_server(), port=api_port, folder=folder)
         self._recorder = recorder
@@ -337,7 +393,12 @@ class ToxiproxyLink:
         behind = [host_and_port(address) for address in harness_bootstrap.split(",")]
         self._entry = harness_bootstrap
         self._meter = LinkMeter(
-            name, addresses, behind, advertised=advertised, access=access_to(harness_bootstrap)
+            name,
+            addresses,
+            behind,
+            advertised=advertised,
+            access=access_to(harness_bootstrap),
+            marks=marks,
         )
         self._cuts: set[str] = set()
         self._toxics: dict[str, Toxic] = {}
