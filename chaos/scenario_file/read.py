@@ -263,6 +263,7 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
         topics=TopicSpec(
             partitions=file.topics.partitions,
             replicas=file.topics.replicas,
+            capture=file.topics.capture,
             config=of_topics(reader, file.topics.config, topology),
         ),
         duration=file.duration,

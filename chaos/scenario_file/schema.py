@@ -24,6 +24,7 @@ from linkflap.harness.model.scenario import (
     LIBRDKAFKA,
     PROGRESS_WITHIN,
     SCHEMA_VERSION,
+    CapturedFrom,
     Option,
     Record,
 )
@@ -63,10 +64,12 @@ class MirrorTable(Table, frozen=True, kw_only=True):
 
 
 class TopicsTable(Table, frozen=True, kw_only=True):
-    """The topics of the workloads: partitions, and topic configs by Kafka's names."""
+    """The topics of the workloads: partitions, and topic configs by Kafka's names. Their logs are
+    copied from brokers' disks, or read from brokers (`capture = "fetch"`)."""
 
     partitions: Annotated[int, Meta(ge=1, le=1000)] = 2
     replicas: Annotated[int, Meta(ge=1, le=9)] = 3
+    capture: CapturedFrom = "disk"
     config: dict[str, Option] = {}
 
 
@@ -185,6 +188,7 @@ KEYS: Final[Mapping[type[Table], tuple[str, Mapping[str, str]]]] = {
         {
             "partitions": "of each topic of the workloads",
             "replicas": "of each partition, as far as the cluster has brokers",
+            "capture": "disk, or fetch: their logs are read from every broker that serves them",
             "config": "topic configs, by Kafka's names",
         },
     ),

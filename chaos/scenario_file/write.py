@@ -63,6 +63,7 @@ def render(scenario: Scenario) -> str:
         topics=TopicsTable(
             partitions=scenario.topics.partitions,
             replicas=scenario.topics.replicas,
+            capture=scenario.topics.capture,
             config=_config(scenario.topics.config),
         ),
         cluster={

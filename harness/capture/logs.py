@@ -126,24 +126,34 @@ class Captures:
     def _files(self, subject: Cluster) -> frozenset[tuple[Path, int, int]]:
         """Every segment with its size and its time of modification."""
         found = (
-            file
-            for replica in replicas_of(subject, self._homes)
-            for file in replica.folder.glob("*.log")
+            file for replica in self._on_disk(subject) for file in replica.folder.glob("*.log")
         )
         return frozenset((file, (stat := file.stat()).st_size, stat.st_mtime_ns) for file in found)
 
     def _take(self, moment: str, subject: Cluster) -> Sequence[Bounds]:
-        replicas = sorted(replicas_of(subject, self._homes), key=lambda r: (*r.tp, r.broker.id))
+        replicas = sorted(self._on_disk(subject), key=lambda r: (*r.tp, r.broker.id))
         known = ask(subject, replicas, self._last_known(subject.name))
         dead = all(broker.state == "stopped" for broker in subject.brokers.values())
         # of those that live, files may go while they are listed
         files = self._files(subject) if dead else None
-        bounds = [self._copy(moment, replica, known) for replica in replicas]
+        bounds = [
+            *(self._copy(moment, replica, known) for replica in replicas),
+            *self._elsewhere(moment, subject),
+        ]
         taken = self._taken.setdefault(moment, {})
         taken[subject.name] = bounds
         self._captured[subject.name] = files
         self._writer.write_bounds(moment, [row for rows in taken.values() for row in rows])
         return bounds
+
+    def _on_disk(self, subject: Cluster) -> Iterator[PartitionFolder]:
+        """The replicas that are copied from disk."""
+        return replicas_of(subject, self._homes)
+
+    def _elsewhere(self, moment: str, subject: Cluster) -> Sequence[Bounds]:
+        """Captures replicas that are not copied from disk."""
+        del moment, subject
+        return ()
 
     def _copy(self, moment: str, replica: PartitionFolder, known: Known) -> Bounds:
         name = f"{replica.topic}-{replica.partition}"

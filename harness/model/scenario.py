@@ -165,16 +165,22 @@ def group_of(spec: WorkloadSpec) -> str:
 
 
 IN_SYNC: Final = "min.insync.replicas"
+CapturedFrom = Literal["disk", "fetch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
     """How the workloads' topics are made at their homes: each has these partitions, replicas (as
     many as its cluster has brokers, if that is less) and topic configs, by Kafka's names. Mirrors
-    keep the configs, each as far as it promises."""
+    keep the configs, each as far as it promises.
+
+    `capture`: their logs are copied from brokers' disks, or read by Fetch from every broker that
+    serves them. Topics without a log on any disk are read by Fetch in either case.
+    """
 
     partitions: int = 2
     replicas: int = 3
+    capture: CapturedFrom = "disk"
     config: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -59,7 +59,8 @@ class Run:
     with them. `leaders_only`: only one replica of every partition could be read, so whether the
     others agree is unknown. `environment`: the machine and software of the recording, for people
     (`linkflap.recording.surroundings`); empty in runs of older versions. `digests`: its manifest
-    has the size and digest of every file; false in runs of older versions.
+    has the size and digest of every file; false in runs of older versions. `fetched`: by
+    cluster, the topics whose logs are from Fetch and not from disk.
     """
 
     format: int
@@ -77,6 +78,7 @@ class Run:
     leaders_only: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     digests: bool = False
+    fetched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def begun(cls, scenario: Scenario, runtime: str, command: str = "") -> Self:

@@ -6,7 +6,7 @@ histories of client processes, one per client: a restarted client continues its 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -185,6 +185,12 @@ class RunWriter:
         """Adds facts about the environment that are known only during the run; existing ones
         stay."""
         self._run = replace(self._run, environment={**environment, **self._run.environment})
+        self._save()
+
+    def fetched(self, cluster: str, topics: Collection[str]) -> None:
+        """Notes the topics of a cluster whose logs are from Fetch and not from disk."""
+        every = tuple(sorted({*self._run.fetched.get(cluster, ()), *topics}))
+        self._run = replace(self._run, fetched={**self._run.fetched, cluster: every})
         self._save()
 
     def check(self) -> None:

@@ -18,7 +18,8 @@ from linkflap.api.faults import Faults
 from linkflap.api.own_clients import OwnClients
 from linkflap.api.world import World
 from linkflap.harness import mirrors, runtimes, workloads
-from linkflap.harness.capture import logs, samplers
+from linkflap.harness.capture import samplers
+from linkflap.harness.capture.live.captures import DiskOrFetchCaptures
 from linkflap.harness.capture.samplers import SettingsSampler
 from linkflap.harness.guarantees import declared
 from linkflap.harness.mirrors import make_mirror
@@ -241,7 +242,7 @@ class _Session:
             clients=self._clients,
             recorder=writer,
             sampler=sampler,
-            captures=logs.Captures(
+            captures=DiskOrFetchCaptures(
                 deployment, writer, lambda cluster: sampler.clusters[cluster].latest
             ),
             topics=self._topics,

@@ -11,7 +11,7 @@ running.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -28,7 +28,7 @@ from linkflap.chaos.schedule import (
 )
 from linkflap.harness import mirrors, runtimes, workloads
 from linkflap.harness.capture import logs, samplers
-from linkflap.harness.capture.live.captures import FetchedCaptures
+from linkflap.harness.capture.live.captures import DiskOrFetchCaptures, FetchedCaptures
 from linkflap.harness.capture.logs import Since
 from linkflap.harness.capture.samplers import SettingsSampler
 from linkflap.harness.mirrors import make_mirror
@@ -289,7 +289,7 @@ def perform(
         clients=clients,
         recorder=writer,
         sampler=sampler,
-        captures=_captures(deployment)(
+        captures=_captures(scenario, deployment)(
             deployment, writer, lambda cluster: sampler.clusters[cluster].latest, since=since
         ),
         topics=topics,
@@ -339,9 +339,11 @@ def perform(
         )
 
 
-def _captures(deployment: Deployment) -> type[logs.Captures]:
+def _captures(scenario: Scenario, deployment: Deployment) -> Callable[..., logs.Captures]:
     """How logs are captured: from brokers' folders, or where there are none here, by Fetch."""
-    return FetchedCaptures if deployment.topology.attached else logs.Captures
+    if deployment.topology.attached:
+        return FetchedCaptures
+    return partial(DiskOrFetchCaptures, from_fetch=scenario.topics.capture == "fetch")
 
 
 def _stop_mirrors(world: RunWorld) -> None:

@@ -585,9 +585,7 @@ def judge(
             done.asked_for,
             foreign,
         )
-        results.append(
-            _without_followers(result) if reader.run.leaders_only and check.of_replicas else result
-        )
+        results.append(_as_captured(result, check, reader.run))
         anomalies += found
     results += _of_the_run(
         reader, events, planned, damage, done, quiet, foreign=bool(foreign), nothing=nothing
@@ -702,6 +700,26 @@ def _without_history(check: Check) -> CheckResult:
     lacking = ", ".join(sorted(check.inputs & {"sends", "reads", "watermarks", "groups"}))
     reason = f"no {lacking}: no history was recorded"
     return CheckResult(name=check.name, verdict=Verdict.NOT_DUE, reason=reason)
+
+
+def _as_captured(result: CheckResult, check: Check, run: Run) -> CheckResult:
+    """The result with what a capture by Fetch costs the check."""
+    if run.leaders_only and check.of_replicas:
+        return _without_followers(result)
+    if not run.fetched or result.verdict is Verdict.NOT_DUE or not _of_bytes(check):
+        return result
+    topics = sorted({topic for several in run.fetched.values() for topic in several})
+    cost = (
+        "their replicas are what each broker gives to consumers"
+        if check.of_replicas
+        else "nothing above the high watermark is seen of them"
+    )
+    note = f"{', '.join(topics)} from Fetch, not from disk: {cost}"
+    return replace(result, reason=in_short([*([result.reason] if result.reason else []), note]))
+
+
+def _of_bytes(check: Check) -> bool:
+    return bool(check.inputs & {"batches", "records"})
 
 
 def _without_followers(result: CheckResult) -> CheckResult:

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from linkflap.harness.capture.live.captures import DiskOrFetchCaptures
 from linkflap.harness.capture.logs import Captures
 from linkflap.harness.capture.samplers import StallWatch, WatermarkSampler, replica_samplers
 from linkflap.harness.log.batches import scan
@@ -134,6 +135,34 @@ def test_a_live_cluster_that_is_written_to(
             row.high_watermark >= before[tp] and row.high_watermark_from == "sampled"
             for row in by_partition[tp]
         )
+    fetched_are_the_bytes_on_disk(linkflap_deployment, writer)
+
+
+def fetched_are_the_bytes_on_disk(deployment: Deployment, writer: RunWriter) -> None:
+    """Of a cluster to which nobody writes any more, what every broker gives by Fetch is what it has
+    on disk, byte for byte."""
+    Captures(deployment, writer).take("10-disk", "A")
+    by_fetch = DiskOrFetchCaptures(deployment, writer, from_fetch=True)
+    by_fetch.take("11-fetch", "A")
+    on_disk, _ = captured(writer.root, "10-disk", "A")
+    fetched, _ = captured(writer.root, "11-fetch", "A")
+    assert fetched.keys() == on_disk.keys()
+    assert RunReader(writer.root).run.fetched == {"A": (TOPIC,)}
+    for tp in TOPIC_PARTITIONS:
+        assert [row.broker for row in fetched[tp]] == [1, 2, 3]
+        assert [row.leader for row in fetched[tp]] == [row.leader for row in on_disk[tp]]
+        for broker in (1, 2, 3):
+            one, other = (
+                b"".join(
+                    path.read_bytes()
+                    for path in sorted(
+                        writer.capture_folder(moment).glob(f"A/{broker}/{tp[0]}-{tp[1]}/*.log")
+                    )
+                )
+                for moment in ("10-disk", "11-fetch")
+            )
+            assert one
+            assert one == other, (tp, broker)
 
 
 @pytest.mark.linkflap(topology="A:3->B")

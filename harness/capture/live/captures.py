@@ -1,28 +1,35 @@
-"""Captures of a run's clusters that linkflap did not start: what `harness.capture.logs` copies from
-brokers' folders is fetched here from partitions' leaders.
+"""Captures by Fetch: what `harness.capture.logs` copies from brokers' folders is fetched here, of
+clusters that linkflap did not start, and of topics that have no log on disk.
 
-A capture has the data topics alone, and of each partition what its leader gives to a consumer: all
-that was below the high watermark when the capture began. So there is one replica of each, and
-nothing of Kafka's own topics, which hold what other users of these clusters do.
+Of a cluster that linkflap did not start a capture has the data topics alone, and of each partition
+what its leader gives to a consumer: all that was below the high watermark when the capture began.
+So there is one replica of each, and nothing of Kafka's own topics, which hold what other users of
+these clusters do. Of linkflap's own clusters every broker is asked that gives a partition to
+consumers: their answers are replicas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from linkflap.harness.capture.live.cluster import GivenUp, LiveCluster
 from linkflap.harness.capture.live.record import Copied, Pace, copy
-from linkflap.harness.capture.logs import Captures
+from linkflap.harness.capture.logs import Captures, LastKnown, Since, nothing_known
+from linkflap.harness.capture.replicas import PartitionFolder
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.history import Bounds
-from linkflap.harness.model.protocols import Cluster, is_running
-from linkflap.harness.model.topology import is_data_topic
-from linkflap.harness.wire.access import AuthenticationRefused, access_to
+from linkflap.harness.model.protocols import Cluster, Deployment, is_running
+from linkflap.harness.model.topology import TopicPartition, is_data_topic
+from linkflap.harness.rundir import RunWriter
+from linkflap.harness.wire.access import AuthenticationRefused, Unanswered, access_to
+from linkflap.harness.wire.messages import Error
 
 _RATE: Final = 20e6
 """Bytes a second that are fetched at most: others use these clusters too."""
+_OWN_RATE: Final = 1e9
 
 
 class FetchedCaptures(Captures):
@@ -54,25 +61,113 @@ class FetchedCaptures(Captures):
 
     def _fetched(self, moment: str, cluster: LiveCluster) -> Sequence[Bounds]:
         partitions = sorted(tp for tp in cluster.enter() if is_data_topic(tp[0], self._homes))
-        starts, ends = cluster.bounds(partitions, "start"), cluster.bounds(partitions, "high")
-        root, pace = self._writer.capture_folder(moment) / cluster.name, Pace(_RATE)
-        found: list[Bounds] = []
-        for topic, number in partitions:
-            leader = max(cluster.leader((topic, number)), 0)
+        root = self._writer.capture_folder(moment) / cluster.name
+        return fetch_logs(cluster, partitions, root, Pace(_RATE))
+
+
+class DiskOrFetchCaptures(Captures):
+    """Captures clusters from brokers' folders, and by Fetch the data topics without a log on any
+    broker's disk, or all of them (`from_fetch`).
+
+    Only a cluster that runs can be asked: of one that is dead such topics are missing.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        writer: RunWriter,
+        last_known: LastKnown = nothing_known,
+        *,
+        since: Since | None = None,
+        from_fetch: bool = False,
+    ) -> None:
+        super().__init__(deployment, writer, last_known, since=since)
+        self._from_fetch = from_fetch
+
+    def _on_disk(self, subject: Cluster) -> Iterator[PartitionFolder]:
+        return (
+            replica
+            for replica in super()._on_disk(subject)
+            if not (self._from_fetch and is_data_topic(replica.topic, self._homes))
+        )
+
+    def _elsewhere(self, moment: str, subject: Cluster) -> Sequence[Bounds]:
+        if not is_running(subject):
+            return ()
+        on_disk = {replica.topic for replica in self._on_disk(subject)}
+        cluster = LiveCluster(
+            subject.name, subject.bootstrap.split(","), access_to(subject.bootstrap)
+        )
+        try:
+            partitions = [
+                tp
+                for tp in sorted(cluster.enter())
+                if is_data_topic(tp[0], self._homes) and tp[0] not in on_disk
+            ]
+            root = self._writer.capture_folder(moment) / subject.name
+            found = (
+                fetch_logs(cluster, partitions, root, Pace(_OWN_RATE), every_broker=True)
+                if partitions
+                else ()
+            )
+        except (EnvironmentFailure, GivenUp, AuthenticationRefused) as error:
+            if not self._from_fetch:
+                return ()  # no log of them: the judge says what is missing
+            raise EnvironmentFailure(
+                f"the logs of cluster {subject.name} could not be fetched: {error}"
+            ) from error
+        finally:
+            cluster.close()
+        if found:
+            self._writer.fetched(subject.name, {bounds.topic for bounds in found})
+        return found
+
+
+def fetch_logs(
+    cluster: LiveCluster,
+    partitions: Sequence[TopicPartition],
+    root: Path,
+    pace: Pace,
+    *,
+    every_broker: bool = False,
+) -> Sequence[Bounds]:
+    """Captures partitions from their leaders into `root`/broker/topic-partition, up to the high
+    watermark at the beginning; with `every_broker` also from all others that serve them.
+
+    Raises GivenUp when a leader does not give everything.
+    """
+    starts, ends = cluster.bounds(partitions, "start"), cluster.bounds(partitions, "high")
+    found: list[Bounds] = []
+    for tp in partitions:
+        leader = max(cluster.leader(tp), 0)
+        others = [broker for broker in cluster.brokers if broker != leader] if every_broker else ()
+        for broker in sorted((leader, *others)):
             copied = Copied(
                 cluster=cluster.name,
-                tp=(topic, number),
-                broker=leader,
-                start=starts[topic, number],
-                end=max(starts[topic, number], ends[topic, number]),
-                folder=root / str(leader) / f"{topic}-{number}",
+                tp=tp,
+                broker=broker,
+                start=starts[tp],
+                end=max(starts[tp], ends[tp]),
+                folder=root / str(broker) / f"{tp[0]}-{tp[1]}",
+                pinned=broker != leader,
             )
+            if copied.pinned and not _serves(cluster, copied):
+                continue
             copy(cluster, copied, pace, lambda _size, _offsets: None)
-            if not copied.complete:
-                raise GivenUp(f"{topic}-{number}: {copied.reason}")
+            if not copied.complete and not copied.pinned:
+                raise GivenUp(f"{tp[0]}-{tp[1]}: {copied.reason}")
             copied.begin()
             found.append(_bounds_of(copied))
-        return found
+    return found
+
+
+def _serves(cluster: LiveCluster, copied: Copied) -> bool:
+    """Whether a broker gives the partition to consumers (KIP-392: followers may)."""
+    try:
+        got = cluster.fetch_from(copied.broker, copied.tp, copied.start, most=1, epoch=-1)
+    except (Unanswered, GivenUp):
+        return False
+    return got.error in (Error.none, Error.offset_not_available)
 
 
 def _bounds_of(copied: Copied) -> Bounds:
@@ -82,9 +177,9 @@ def _bounds_of(copied: Copied) -> Bounds:
         broker=copied.broker,
         topic=topic,
         partition=number,
-        leader=True,
+        leader=not copied.pinned,
         alive=True,
         log_start=copied.start,
-        high_watermark=copied.end,
+        high_watermark=copied.end if copied.complete else max(copied.position, copied.start),
         high_watermark_from="sampled",
     )

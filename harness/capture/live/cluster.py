@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, Literal
@@ -180,13 +180,18 @@ class GivenUp(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedBatches:
-    """What was given from an offset on. `diverges`: what was read before is not there; `sent_on`:
-    ask again, it is elsewhere."""
+    """What was given from an offset on. `diverges`: what was read before is not there;
+    `preferred`: the replica that has it instead, -1 if there is none."""
 
     error: Message
     data: memoryview
     diverges: bool
-    sent_on: bool
+    preferred: int
+
+    @property
+    def sent_on(self) -> bool:
+        """Whether to ask again, elsewhere."""
+        return self.preferred >= 0
 
 
 class LiveCluster:
@@ -276,28 +281,43 @@ class LiveCluster:
         """
         # to be asked once more only when it gives something
         preferred = self._preferred.pop(partition, -1)
-        peer = (
-            self._peer(self._addresses[preferred])
-            if preferred in self._addresses
-            else self._leader(partition)
-        )
+        if preferred in self._addresses:
+            got = self.fetch_from(preferred, partition, offset, most=most, epoch=epoch)
+        else:
+            got = self._fetched(self._leader(partition), partition, offset, most=most, epoch=epoch)
+        if got.error == Error.none:
+            if got.sent_on:
+                self._preferred[partition] = got.preferred
+            elif preferred >= 0 and got.data:
+                self._preferred[partition] = preferred
+        return got
+
+    def fetch_from(
+        self, broker: int, partition: TopicPartition, offset: int, *, most: int, epoch: int
+    ) -> FetchedBatches:
+        """What one broker gives of a partition, whoever leads. Raises as `fetch`."""
+        if broker not in self._addresses:
+            raise Unanswered(f"broker {broker} is not in the cluster")
+        peer = self._peer(self._addresses[broker])
+        got = self._fetched(peer, partition, offset, most=most, epoch=epoch)
+        if got.error == Error.offset_out_of_range:
+            # a follower may be behind: its word is not the leader's
+            return replace(got, error=Error.offset_not_available)
+        return got
+
+    def _fetched(
+        self, peer: Peer, partition: TopicPartition, offset: int, *, most: int, epoch: int
+    ) -> FetchedBatches:
         version = 12 if peer.takes("fetch", 12) else 4
         body = _fetch_request(version, partition, offset, most=most, epoch=epoch)
         answer = (
             peer.call("fetch", version, body, within=_ANSWER_SECONDS).responses[0].partitions[0]
         )
-        error = answer.error_code
-        if error == Error.offset_out_of_range and preferred >= 0:
-            # a follower may be behind: its word is not the leader's
-            error = Error.offset_not_available
-        if error not in (Error.none, Error.offset_out_of_range):
-            self._passing(partition, error)
-        elsewhere = int(answer.preferred_read_replica) if version == 12 else -1
-        if error == Error.none and (elsewhere >= 0 or (preferred >= 0 and answer.records)):
-            self._preferred[partition] = elsewhere if elsewhere >= 0 else preferred
+        if answer.error_code not in (Error.none, Error.offset_out_of_range):
+            self._passing(partition, answer.error_code)
         return FetchedBatches(
-            error=error,
-            sent_on=elsewhere >= 0,
+            error=answer.error_code,
+            preferred=int(answer.preferred_read_replica) if version == 12 else -1,
             data=memoryview(answer.records or b""),
             diverges=version == 12 and int(answer.diverging_epoch.end_offset) >= 0,
         )
@@ -325,6 +345,11 @@ class LiveCluster:
             )
         except DeadlineExceeded as error:
             raise GivenUp(f"it went away ({error})", everything=True) from error
+
+    @property
+    def brokers(self) -> Sequence[int]:
+        """Those that are up, by the last metadata."""
+        return sorted(self._addresses)
 
     def leader(self, partition: TopicPartition) -> int:
         """The leader by the last metadata; -1 where there is none."""

@@ -109,7 +109,7 @@ class Segments:
 @dataclass(slots=True, kw_only=True)
 class Copied:
     """One partition as far as it was read: [start, position) of the wanted [start, end); `reason`
-    when it is incomplete."""
+    when it is incomplete. `pinned`: from that broker, whoever leads."""
 
     cluster: str
     tp: TopicPartition
@@ -117,6 +117,7 @@ class Copied:
     folder: Path
     start: int
     end: int
+    pinned: bool = False
     position: int = -1
     reason: str = ""
 
@@ -171,7 +172,8 @@ def _read_batches(
     epoch, since = -1, time.monotonic()
     while copied.position < copied.end:
         try:
-            got = cluster.fetch(copied.tp, copied.position, most=pace.portion, epoch=epoch)
+            ask = partial(cluster.fetch_from, copied.broker) if copied.pinned else cluster.fetch
+            got = ask(copied.tp, copied.position, most=pace.portion, epoch=epoch)
         except Unanswered as error:
             _still(cluster, since, str(error))
             continue

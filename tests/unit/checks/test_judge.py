@@ -125,6 +125,21 @@ def test_an_empty_history_is_unknown(recorded: Recorded) -> None:
     assert result(judgement, "lost-write").verdict is Verdict.UNKNOWN
 
 
+def test_each_check_of_bytes_says_what_a_capture_by_fetch_costs_it(recorded: Recorded) -> None:
+    recorded.writer.fetched("A", {"A.t"})
+    recorded.writer.fetched("A", {"A.s"})
+    folder = recorded.close()
+    assert RunReader(folder).run.fetched == {"A": ("A.s", "A.t")}
+    rows = [*looked(folder, "duplicate"), *looked(folder, "replica-agreement")]
+    judgement = verdict_of(folder, rows, "duplicate", "replica-agreement", "group-offsets")
+    assert judgement.verdict is Verdict.VALID, judgement.judged.reason
+    said = {check.name: check.reason for check in judgement.checks}
+    fetched = "A.s, A.t from Fetch, not from disk: "
+    assert said["duplicate"] == f"{fetched}nothing above the high watermark is seen of them"
+    assert said["replica-agreement"].startswith(f"{fetched}their replicas are what each broker")
+    assert "Fetch" not in said["group-offsets"]
+
+
 @pytest.mark.parametrize(("failed", "said"), [(3, True), (2, False)])
 def test_the_error_that_most_operations_failed_with_is_said_first(
     recorded: Recorded, failed: int, said: bool
