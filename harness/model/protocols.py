@@ -486,6 +486,10 @@ class Deployment(Protocol):
         """From its next start on a broker's clock is so many seconds ahead, or behind where less
         than 0. Raises InputError."""
 
+    def broken(self) -> str:
+        """Why its links lead nowhere any more, in a sentence: a program of its own behind them has
+        died. Empty: they do not."""
+
     def free_port(self) -> int:
         """A leased port, given back when the deployment ends."""
 

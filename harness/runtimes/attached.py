@@ -192,7 +192,7 @@ class ClusterRewriter(ServiceProgram):
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / address_rewriter.SETTINGS, msgspec.json.encode(settings))
         command, environment = children.module(_MODULE, str(folder))
-        name = f"address rewriter of {cluster}"
+        self.name = name = f"address rewriter of {cluster}"
         spawn = partial(
             children.spawn,
             command,
@@ -365,6 +365,10 @@ class AttachedDeployment(DeploymentParts):
 
     def skew_clock(self, cluster: str, broker: int, seconds: float) -> None:
         raise InputError(f"broker {cluster}/{broker} is not linkflap's, and keeps its clock")
+
+    def broken(self) -> str:
+        dead = [each for each in self._rewriters if not each.alive]
+        return f"the {dead[0].name} died; see {dead[0].log}" if dead and not self._closed else ""
 
     def _end_clusters(self, ends: contextlib.ExitStack) -> None:
         for rewriter in self._rewriters:

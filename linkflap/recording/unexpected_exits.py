@@ -182,10 +182,12 @@ class Ticker:
 
     def __call__(self) -> bool:
         """Always False, so that it can stand in a condition. Raises EnvironmentFailure when nothing
-        can be written any more."""
+        can be written any more, and when linkflap's own links lead nowhere."""
         if interrupts.asked():
             raise KeyboardInterrupt  # the signal's own was lost in a callback of some library
         self._world.recorder.check()
+        if broken := self._world.deployment.broken():
+            raise EnvironmentFailure(broken)
         for exit_ in self._exits.look():
             self._progress.note(exit_)
         for died in self._world.clients.deaths():

@@ -143,7 +143,9 @@ def surroundings_of(reader: RunReader, shown: Series) -> Mapping[str, str]:
     for cluster in run.scenario.topology.clusters:
         brokers = f"{cluster.brokers} broker{'s' if cluster.brokers != 1 else ''}"
         found[f"cluster {cluster.name}"] = (
-            f"Kafka {cluster.kafka}, {brokers}, {_settings(cluster.config)}"
+            f"not started by linkflap, at {cluster.bootstrap}"
+            if cluster.bootstrap
+            else f"Kafka {cluster.kafka}, {brokers}, {_settings(cluster.config)}"
         )
     topics, mirror = run.scenario.topics, run.scenario.mirror
     found["topics"] = (

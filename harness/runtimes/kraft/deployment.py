@@ -268,6 +268,10 @@ class DeploymentParts(ABC):
                 return installation
         return self._install(asked)
 
+    def broken(self) -> str:
+        """See the protocol."""
+        return ""
+
     def free_port(self) -> int:
         return self._lease.ports(1)[0]
 
