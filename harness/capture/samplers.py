@@ -479,6 +479,10 @@ class WatermarkSampler:
         for each in (*self.clusters.values(), self._stalls):
             each.start()
 
+    def ask_to_stop(self) -> None:
+        for each in (*self.clusters.values(), self._stalls):
+            each.ask_to_stop()
+
     def stop(self) -> None:
         """Returns when every thread is gone; safe to call twice."""
         stop_all([*self.clusters.values(), self._stalls])

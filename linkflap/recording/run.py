@@ -305,7 +305,7 @@ def perform(
     stack.callback(
         ended, writer, "faults", lambda: player.join(within=ENDS_WITHIN, tick=lambda: None)
     )
-    stack.push(partial(broken_off, world, progress))
+    stack.push(partial(broken_off, world, progress, [sampler, settings, *replicas]))
     sampler.start()
     if guarantee.restores_settings:
         settings.start()

@@ -26,6 +26,7 @@ from typing import Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from linkflap.harness.capture.samplers import WatermarkSampler
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import (
     DeadlineExceeded,
@@ -39,6 +40,7 @@ from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.scenario import Scenario, group_of
 from linkflap.harness.model.security import beside
+from linkflap.harness.model.threads import Background
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic, topic_name
 from linkflap.harness.model.wait import now, until
 from linkflap.harness.rundir import Run, RunWriter, Status
@@ -63,18 +65,25 @@ def remove_data(deployment: Deployment) -> None:
 
 
 def broken_off(
-    world: RunWorld, progress: Progress, kind: type[BaseException] | None, *_: object
+    world: RunWorld,
+    progress: Progress,
+    samplers: Sequence[Background | WatermarkSampler],
+    kind: type[BaseException] | None,
+    *_: object,
 ) -> None:
     """The first step of the end of a run: everyone is asked to stop. When it breaks off, brokers
     that linkflap started are ended first.
 
-    Clients and faults that wait for brokers end soon when these are gone.
+    Clients and faults that wait for brokers end soon when these are gone. A sampler that asks one
+    that is gone waits for its timeout, so samplers are asked to stop before.
     """
     world.ending.set()
     if kind is not None:
         progress.phase("stopping")
         for workload in world.clients.workloads:
             workload.ask_to_stop()
+        for sampler in samplers:
+            sampler.ask_to_stop()
         if not world.deployment.topology.attached:  # these clusters answer, and clients can leave
             ended(world.recorder, "deployment", world.deployment.close)
 
