@@ -79,6 +79,7 @@ def _faithful(
             right |= copy < np.searchsorted(theirs, uids, side="right") - np.searchsorted(
                 theirs, uids, side="left"
             )
+            right |= compared.origin.how == "once"
             open_ones = ~right & among(uids, compared.unsettled)
             if open_ones.any():
                 doubts.append(why_not_judged(compared, int(open_ones.sum())))

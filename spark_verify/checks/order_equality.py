@@ -65,17 +65,74 @@ def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             *findings,
             Unjudged(f"the log of {torn[0]} is torn, so what is missing may have been there"),
         ]
-    return [
-        *findings,
+    differences = [
         *repeats(view, compared),
         *_strangers(view, compared, gone),
         *_holes(compared),
         *inversions(compared),
         *divergences(compared),
+    ]
+    return [
+        *findings,
+        *_by_contents(view, compared, differences),
         *_lag(view, compared),
         *_unsettled(compared),
         *_unknown(compared),
     ]
+
+
+def _by_contents(
+    view: PartitionView, compared: Hop, differences: Sequence[Finding]
+) -> Sequence[Finding]:
+    """The differences; where records are known by their contents, those that any way to copy the
+    source explains are none, and where no way explains what came, there is one."""
+    origin, found = compared.origin, [each for each in differences if isinstance(each, Found)]
+    if origin.how == "not":
+        return differences if found else [*differences, _inexplicable(compared)]
+    if not compared.explained:
+        return differences
+    # Whether the mirror may have repeated that often is a question to its guarantee.
+    kept = [
+        each
+        for each in differences
+        if not isinstance(each, Found) or (origin.how != "once" and _repeated(each))
+    ]
+    left = len(differences) - len(kept)
+    doubtful = origin.how == "coincidence" or (origin.how == "again" and not kept)
+    if not (left or doubtful):
+        return kept
+    source, destination = compared.source.cluster, compared.destination.cluster
+    reason = (
+        f"several records of {source}'s {view.tp} have the same contents, so that which of them "
+        f"{destination} has, and which twice, cannot be known"
+    )
+    return [*kept, Unjudged(reason)]
+
+
+def _repeated(finding: Finding) -> bool:
+    return isinstance(finding, Found) and finding.kind == "mirrored-duplicate"
+
+
+def _inexplicable(compared: Hop) -> Found:
+    """The first record of the destination that no way to copy the source leads to."""
+    theirs, ours = compared.source.records, compared.destination.replica
+    index, position = compared.origin.index, compared.origin.position
+    shown = compared.came[ours.records.offset[compared.came] >= ours.log_start]
+    offset = int(ours.records.offset[shown[index]])
+    due = np.flatnonzero(compared.source.visible)
+    evidence = {"records": 1, "source": compared.source.cluster, "after_offset": offset - 1}
+    if position >= len(due):
+        return Found.at("mirror-phantom", ours.cluster, offset, uid=-1, **evidence)
+    row = due[position]
+    return Found.at(
+        "mirror-hole",
+        ours.cluster,
+        offset,
+        uid=int(theirs.uid[row]),
+        source_offset=int(theirs.offset[row]),
+        before_offset=offset,
+        **evidence,
+    )
 
 
 def _nothing_to_compare_with(view: PartitionView, compared: Hop) -> Bools:

@@ -384,7 +384,7 @@ def unsettled_payloads(
     """
     start, contents = source.replica.log_start, source.records.digest[source.visible]
     several = start > 0 and by_content(view) and bool(copies(contents)[1].any())
-    if start == 0 or not (several or _may_have_repeated(view, mirrored_range.source)):
+    if start == 0 or not (several or may_have_repeated(view, mirrored_range.source)):
         return np.empty(0, np.int64)
     number = copies(uids)[1]
     return np.concatenate((uids[number == 0][:start], uids[(number > 0) & several]))
@@ -407,12 +407,12 @@ def deleted_behind(
     copies, and what had come after them, are gone. As above: the destination had no more different
     payloads there than it has deleted offsets.
     """
-    if not _may_have_repeated(view, mirrored_range.destination):
+    if not may_have_repeated(view, mirrored_range.destination):
         return behind[:0]
     return behind[behind + older < destination.replica.log_start]
 
 
-def _may_have_repeated(view: PartitionView, cluster: str, *, but: Collection[str] = ()) -> bool:
+def may_have_repeated(view: PartitionView, cluster: str, *, but: Collection[str] = ()) -> bool:
     """Whether a mirror on the way to a cluster delivers at least once, and there was a fault to
     it; `but`: faults of these names do not count."""
     if view.guarantee.offsets_kept or view.guarantee.delivery == "exactly-once":
@@ -458,7 +458,7 @@ def cleaned_at_destination(
         return Cleared(may=may, unknown=may[:0], kept=may[:0])
     before = {mirrored_range.source} | view.upstream(mirrored_range.source)
     others = view.upstream(mirrored_range.destination) - before
-    once = not _may_have_repeated(view, mirrored_range.destination, but=(PLANNED, FORCED))
+    once = not may_have_repeated(view, mirrored_range.destination, but=(PLANNED, FORCED))
     asked = _below(arrived_at, upto, end)
     # What was mirrored after the source was copied is on the destination alone.
     arrived_to = int(arrived_at.max(initial=-1)) + 1
@@ -488,7 +488,7 @@ def cleaned_at_source(
     upto = cleaned_up_to(view, source)
     asked = _below(sent_at, upto, upto)
     others = view.upstream(mirrored_range.source)
-    once = not _may_have_repeated(view, mirrored_range.destination, but=(PLANNED, FORCED))
+    once = not may_have_repeated(view, mirrored_range.destination, but=(PLANNED, FORCED))
     said = _may_go(
         view,
         _Lacking(log=source, at=sent_at, others=others, once=once),

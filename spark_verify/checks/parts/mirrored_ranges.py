@@ -10,7 +10,7 @@ identity is its payload id and its content the digest (`spark_verify.facts.view.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -22,6 +22,7 @@ from linkflap.spark_verify.checks.parts.cleaning import (
     cleaned_up_to,
     deleted_behind,
     kept_since,
+    may_have_repeated,
     unsettled_payloads,
 )
 from linkflap.spark_verify.checks.parts.generations import log_of, source_log
@@ -35,6 +36,7 @@ from linkflap.spark_verify.checks.parts.logs import (
     locate,
     read,
 )
+from linkflap.spark_verify.checks.parts.same_contents import Contents, Origin, origin
 from linkflap.spark_verify.facts.eras import (
     FOREVER,
     Era,
@@ -127,9 +129,10 @@ class Hop:
     """The records that one link mirrored. `sequence` are record indices of the source in the order
     in which they should arrive.
 
-    `generation` is the destination's. `mirrored` are the destination's record indices, in file
-    order, of linkflap's visible mirrored records. For each, `first` and `copy` are the earlier one
-    that it repeats and the number of earlier copies, `position` its place in `sequence` (-1: none).
+    `generation` is the destination's. `came` are its record indices, in file order, of visible
+    mirrored records, and `mirrored` of those that have a payload id. For each, `first` and `copy`
+    are the earlier one that it repeats and the number of earlier copies, `position` its place in
+    `sequence` (-1: none).
     Per position, `arrived_at` is the destination's offset of its first copy, or -1. `present` and
     `missing` are the positions with and without a copy, `front` is the last of `present` (-1:
     nothing arrived). `late` are the missing ones whose COMMIT is behind the mirrored range at the
@@ -141,7 +144,8 @@ class Hop:
     payload ids `unsettled` the first copy may come from a copy that the source has deleted
     (`unsettled_payloads`): their present position at the source does not show the former one.
     `unordered` are those, and, where names are contents, those of which it is unknown which record
-    came first. `sure` is the last of `present` that is none of those.
+    came first. `sure` is the last of `present` that is none of those. `origin` is how the contents
+    can have come about, where names are contents and nothing was compacted.
     """
 
     mirrored_range: MirroredRange
@@ -149,6 +153,7 @@ class Hop:
     source: Log
     destination: Log
     sequence: Ints
+    came: Ints
     mirrored: Ints
     first: Ints
     copy: Ints
@@ -166,19 +171,28 @@ class Hop:
     gaps: bool
     unsettled: Ints
     unordered: Ints
+    origin: Origin = field(default=Origin(how="unknown"))
     since: int = 0
 
     @property
     def holes(self) -> Ints:
         """Missing positions that later records have overtaken, or behind which the destination's
         cleaner has been."""
-        return np.concatenate((self._overtaken[self._overtaken < self.sure], self.erased))
+        sure = -1 if self.explained else self.sure
+        return np.concatenate((self._overtaken[self._overtaken < sure], self.erased))
 
     @property
     def doubtful(self) -> Ints:
         """Missing positions that may be no loss: the record behind them may belong to an earlier
         copy, deleted since."""
-        return self._overtaken[self._overtaken > self.sure]
+        sure = -1 if self.explained else self.sure
+        return self._overtaken[self._overtaken > sure]
+
+    @property
+    def explained(self) -> bool:
+        """Whether the mirror, as it is promised, can have made the destination's contents of the
+        source's."""
+        return self.origin.how in ("once", "again", "coincidence")
 
     @property
     def _overtaken(self) -> Ints:
@@ -304,6 +318,8 @@ def hop(
     sequence = sequence[copies(theirs.uid[sequence])[1] == 0]
     came = (ours.offset >= mirrored_range.start) & (ours.offset < mirrored_range.end)
     came &= destination.visible
+    # A first segment may begin before the log does.
+    shown = came & (ours.offset >= destination.replica.log_start)
     mirrored = np.flatnonzero((ours.uid >= 0) & came)
     if by_content(view):
         # several records have these contents, and it is unknown which of them arrived
@@ -346,6 +362,7 @@ def hop(
         source=source,
         destination=destination,
         sequence=sequence,
+        came=np.flatnonzero(came),
         mirrored=mirrored,
         first=first,
         copy=copy,
@@ -368,8 +385,40 @@ def hop(
         gaps=cleaned_up_to(view, source.replica) > 0,
         unsettled=unsettled,
         unordered=unordered,
+        origin=_origin(view, mirrored_range, source, destination, ours.digest[shown]),
         since=since,
     )
+
+
+def _origin(
+    view: PartitionView,
+    mirrored_range: MirroredRange,
+    source: Log,
+    destination: Log,
+    came: Ints,
+) -> Origin:
+    """How what came can have been made of what the source has; unknown where records have names, or
+    where a cleaner was."""
+    logs = source.replica, destination.replica
+    if not by_content(view) or any(cleaned_up_to(view, log) for log in logs):
+        return Origin(how="unknown")
+    first = source.replica.batches.base_offset[:1].min(initial=source.replica.log_start)
+    contents = source.records.digest[source.visible]
+    # Where none of them is there twice, what came twice was copied twice.
+    later = (copies(contents)[1].any() | ~among(came, contents)) & (
+        not (view.recorded or source.replica.high_watermark_from == "sampled")
+    )
+    repeats = may_have_repeated(view, mirrored_range.destination) or (
+        not view.recorded and view.guarantee.delivery == "at-least-once"
+    )
+    compared = Contents(
+        source=contents,
+        source_deleted=int(first),
+        came=came,
+        came_deleted=destination.replica.log_start,
+        later=later,
+    )
+    return origin(compared, repeats=repeats)
 
 
 def _alike(source: Log, ours: Records, came: Ints, again: Ints) -> Ints:
