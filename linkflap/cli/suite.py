@@ -43,6 +43,13 @@ def following(plan: Plan, last: Path | None) -> Plan:
     return plan if last is None else summary.following(plan, SuiteFolder.open(last))
 
 
+def earlier(path: Path | None) -> SuiteFolder | None:
+    """The suite to compare with (`--against`), if one is given. Raises InputError if it is none."""
+    from linkflap.suite.folder import SuiteFolder
+
+    return None if path is None else SuiteFolder.open(path)
+
+
 def resumed_plan(path: Path, *, allow_commands: bool) -> SuiteFolder:
     """The suite directory, which somebody else may have made or changed. Raises InputError if it
     cannot be resumed, and if it would start programs without `allow_commands`."""
@@ -266,6 +273,12 @@ def _named(given: Sequence[str]) -> tuple[str, ...]:
     metavar="SUITEDIR",
     help="Prefer what SUITEDIR and the suites before it never covered.",
 )
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="SUITEDIR",
+    help="Compare failures with those of SUITEDIR: new, gone, more frequent.",
+)
 @click.option("--until-fail", is_flag=True, help="End with the first invalid run, and shrink it.")
 @click.option(
     "--replays",
@@ -309,6 +322,7 @@ def suite(
     uniform: bool,
     reach: Sequence[str],
     after: Path | None,
+    against: Path | None,
     until_fail: bool,
     replays: int,
     out: Path | None,
@@ -332,13 +346,14 @@ def suite(
 
     if junit is not None:
         check_junit(junit)
+    before = earlier(against)
     if resume is not None:
         if names:
             raise InputError(
                 "--resume continues a suite with its original options; give no name and no other "
                 "option with it"
             )
-        return suite_work.work(resumed_plan(resume, allow_commands=allow_commands), junit)
+        return suite_work.work(resumed_plan(resume, allow_commands=allow_commands), junit, before)
     if names[:1] == (MERGE,):
         return suite_work.merge([Path(name) for name in names[1:]], out, junit)
     name = only_of(names)
@@ -374,7 +389,7 @@ def suite(
         return suite_work.show_scenarios(plan, name)
     folder = out or new_folder(f"suite-{kind}")
     check_output(folder, out, None)
-    return suite_work.work(created_plan(folder, plan), junit)
+    return suite_work.work(created_plan(folder, plan), junit, before)
 
 
 def _check(plan: Plan) -> None:

@@ -25,9 +25,9 @@ from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.harness.runtimes.distribution.kafka import released
 from linkflap.recording.run import commands
+from linkflap.suite import against, regression, rounds
 from linkflap.suite import merge as shards
 from linkflap.suite import page as pages
-from linkflap.suite import regression, rounds
 from linkflap.suite import summary as summaries
 from linkflap.suite.folder import SuiteFolder
 from linkflap.suite.regression import REGRESSION
@@ -86,17 +86,21 @@ def anywhere(scenario: Scenario) -> Scenario:
     return replace(scenario, topology=placed(scenario.topology), workloads=workloads)
 
 
-def work(folder: SuiteFolder, junit: Path | None) -> int:
-    """Runs a suite to its end, prints the results, and returns the exit code."""
+def work(folder: SuiteFolder, junit: Path | None, before: SuiteFolder | None = None) -> int:
+    """Runs a suite to its end, prints the results, also against those of an earlier suite, and
+    returns the exit code."""
     with folder.held(), full_disk_named(folder):
         _say_disk(folder)
         if folder.plan.name == regression.REGRESSION:
             regression.run(folder, _say)
         else:
             _explore(folder)
-        return _said(
-            folder, _came_to(folder), junit, f"resume it: linkflap suite --resume {folder.root}"
-        )
+        found = _came_to(folder)
+        if before is not None:
+            compared = against.compare(folder, before)
+            against.write(compared, folder.root)
+            found = replace(found, text=f"{found.text}\n{against.text(compared)}")
+        return _said(folder, found, junit, f"resume it: linkflap suite --resume {folder.root}")
 
 
 @contextmanager
