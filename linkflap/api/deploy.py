@@ -71,6 +71,11 @@ def deploy(
         workloads=workloads, folder=folder, runtime=runtime, seed=seed,
     )  # fmt: skip
     scenario = _scenario(topology, topics, mirror, mirror_options or {}, workloads, readers, seed)
+    if scenario.topology.attached:
+        raise InputError(
+            "linkflap.deploy starts clusters, and those of this topology run already; play a "
+            "scenario on them with linkflap.run"
+        )
     chosen = runs.usual(scenario.topology, runtime)
     runtimes.check(chosen, scenario.topology)
     path = runs.new(folder, "deploy")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from linkflap.api.deploy import deploy
 from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.cli.commands import linkflap
 from linkflap.harness import runtimes
@@ -18,6 +19,7 @@ from linkflap.harness.runtimes import ATTACHED
 from linkflap.harness.runtimes.attached import AttachedBroker
 from linkflap.recording.run import by_proxies, check
 from linkflap.topologies import parse
+from tests.on_runtimes import Events
 
 TOPOLOGY = "A@bootstrap:127.0.0.1:9->B@bootstrap:127.0.0.1:8"
 FILE = f"""schema = 1
@@ -112,6 +114,13 @@ def test_clients_go_by_the_proxies_and_the_mirror_is_mirror_maker() -> None:
     assert chosen.mirror.kind == "mm2"
     assert {each.options["via"] for each in by_proxies(chosen)} == {"proxy"}
     assert runtimes.usual(chosen.topology, "docker") == ATTACHED
+
+
+def test_nobody_starts_clusters_that_run_already(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"play a scenario on them with linkflap\.run"):
+        deploy(TOPOLOGY)
+    with pytest.raises(InputError, match="play a scenario on them with linkflap run"):
+        runtimes.runtime("process")(parse(TOPOLOGY), folder=tmp_path, recorder=Events())
 
 
 def test_only_clusters_that_run_already_have_this_runtime() -> None:

@@ -334,6 +334,11 @@ class KraftDeployment(DeploymentParts):
 
     def start(self) -> None:
         """See `started`."""
+        if self._topology.attached:
+            raise InputError(
+                "the clusters of this topology run already, and this would start others; play a "
+                "scenario on them with linkflap run"
+            )
         paths = {
             cluster.name: paths_into(self._topology, cluster.name)
             for cluster in self._topology.clusters
