@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from linkflap.chaos.default_workloads import KINDS as SEVERAL
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.scenarios import SCENARIOS, about
-from linkflap.chaos.triggers import CHANGES, TRIGGERS, known
+from linkflap.chaos.triggers import documented, known
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import LIBRARIES
@@ -32,9 +32,7 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
         | {COMMAND: "a program of your own (linkflap docs own-application)", **SEVERAL},
         "clients": dict(LIBRARIES),
         "faults": {name: _first_paragraph(fault) for name, fault in FAULTS.items()},
-        "triggers": {
-            name: _first_paragraph(TRIGGERS.get(name) or CHANGES[name]) for name in known()
-        },
+        "triggers": {name: _first_paragraph(documented(name)) for name in known()},
         "checks": {name: check.guarantee for name, check in REGISTRY.items()}
         | dict(RUN_GUARANTEES),
     }

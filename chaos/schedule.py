@@ -23,13 +23,14 @@ from linkflap.chaos.faults import (
     ON_ATTACHED,
     check_options,
 )
-from linkflap.chaos.triggers import condition, known, unknown
+from linkflap.chaos.faults.programs import there_are_recorded
+from linkflap.chaos.triggers import condition, known, recorded_only, unknown
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
 from linkflap.harness.model.events import FaultBite, FaultEnd, FaultHeal, FaultStart, Trigger
 from linkflap.harness.model.faults import KILL, REVERSE, UNCLEAN
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.protocols import Bite, Fault, Recorder, World
-from linkflap.harness.model.scenario import IN_SYNC, OWN_GROUPS, FaultSpec, Scenario, group_of
+from linkflap.harness.model.scenario import IN, IN_SYNC, OWN_GROUPS, FaultSpec, Scenario, group_of
 from linkflap.harness.model.texts import counted, nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import now, patient, pause, until
@@ -76,6 +77,17 @@ def check_scenario(scenario: Scenario) -> None:
         if lacking := FAULTS[spec.fault].lacks(spec, scenario):
             raise InputError(
                 f"fault {spec.id!r} ({spec.fault}) cannot be played on {spec.target!r}: {lacking}"
+            )
+        if recorded_only(condition(spec.when)) and (
+            lacking := there_are_recorded(spec.on.source, scenario)
+        ):
+            raise InputError(f"fault {spec.id!r} waits for {spec.when!r}, and {lacking}")
+    starts = {f"{IN}{spec.id}" for spec in scenario.schedule}
+    for workload in scenario.workloads:
+        if workload.starts and workload.starts not in starts:
+            raise InputError(
+                f"a program starts {workload.starts!r}, and there is no such fault; write in: and "
+                f"the id of a fault{nearest(workload.starts, starts)}"
             )
 
 
@@ -530,8 +542,12 @@ class Player:
 
         It is then held until faults that must begin during it have begun, and for its duration once
         more. Otherwise the timing of their conditions would decide whether they are played."""
-        injected, lasts = now(), window.spec.duration
+        injected, lasts, clients = now(), window.spec.duration, self._world.clients
+        if not lasts:  # a failover is under way until it has been injected
+            clients.start_in(window.spec.id)
         if window.inject() is None and not isinstance(window.bite(), LinkflapError):
+            if lasts:
+                clients.start_in(window.spec.id)
             self._measured[window.spec.id].set()
             pause((injected - now()) / 1e9 + lasts, lambda: self._world.stopping)
             if not self._joined_by_all(window.spec.id):

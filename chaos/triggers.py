@@ -9,6 +9,7 @@ that must have ended before (`after:`), and those that must have begun and not e
     open-transactions
     after:flap,slow and open-transactions:3
     during:failover and mirror-behind:50
+    after:failover and requested:Fetch
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Final, Protocol
 from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from linkflap.harness.model.interference import APIS
 from linkflap.harness.model.protocols import MirrorStage, ReportsStage, World
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import TopicPartition, is_data_topic
@@ -278,6 +280,21 @@ Change = Callable[[FaultSpec, World], Mapping[TopicPartition, int]]
 CHANGES: Mapping[str, Change] = MappingProxyType({"leader-epoch-changed": epochs})
 """Triggers that are true once enough values have changed (default: 1)."""
 
+
+def _requested(api: str, spec: FaultSpec, world: World) -> int:
+    """Since the fault began to wait, recorded programs have sent a request of this API to the
+    target's source; `:3`, three requests."""
+    recorder = world.deployment.recorders.get(source(spec))
+    return 0 if recorder is None else recorder.requested(api)
+
+
+_REQUESTED: Final = "requested:"
+Count = Callable[[FaultSpec, World], int]
+COUNTS: Mapping[str, Count] = MappingProxyType(
+    {f"{_REQUESTED}{api}": partial(_requested, api) for api in APIS}
+)
+"""Triggers that are true once a number has grown enough (default: by 1)."""
+
 TRIGGERS: Mapping[str, TriggerCondition] = MappingProxyType(
     {
         _ALWAYS: _always,
@@ -350,6 +367,9 @@ def _asked(name: str, least: int | None, spec: FaultSpec, world: World) -> Calla
             partial(trigger, spec, world) if least is None else partial(trigger, spec, world, least)
         )
         return _until_true(question) if name in _LASTING else question
+    if name in COUNTS:
+        count, begun = COUNTS[name], COUNTS[name](spec, world)
+        return lambda: count(spec, world) - begun >= (1 if least is None else least)
     look, first = CHANGES[name], dict[TopicPartition, int]()
 
     def changed() -> bool:
@@ -391,7 +411,7 @@ def condition(when: str) -> Condition:
         elif term.startswith(_DURING):
             during += term.removeprefix(_DURING).split(",")
         elif term != _ALWAYS:
-            name, _, least = term.partition(":")
+            name, _, least = term.rpartition(":")
             triggers.append((name, int(least)) if least.isdecimal() else (term, None))
     return Condition(after=tuple(after_), during=tuple(during), triggers=tuple(triggers))
 
@@ -399,14 +419,24 @@ def condition(when: str) -> Condition:
 def unknown(condition: Condition) -> str | None:
     """The first name that no trigger has, or None."""
     return next(
-        (name for name, _ in condition.triggers if name not in TRIGGERS and name not in CHANGES),
+        (name for name, _ in condition.triggers if name not in known()),
         None,
     )
 
 
 def known() -> Sequence[str]:
     """The names of all triggers."""
-    return sorted((*TRIGGERS, *CHANGES))
+    return sorted((*TRIGGERS, *CHANGES, *COUNTS))
+
+
+def documented(name: str) -> object:
+    """The function whose docstring says when a trigger is true."""
+    return TRIGGERS.get(name) or CHANGES.get(name, _requested)
+
+
+def recorded_only(condition: Condition) -> bool:
+    """Whether it waits for requests of programs, which a recorder has to see."""
+    return any(name in COUNTS for name, _ in condition.triggers)
 
 
 def after(*faults: str, once: str = _ALWAYS) -> str:

@@ -171,7 +171,7 @@ _OF_KAFKA: Final = (
     ("mirror", "options", "settings"),
 )
 """Tables whose keys are Kafka's names."""
-_OF_COMMANDS: Final = ("command", "folder", "reads", "writes", "exactly_once", "record")
+_OF_COMMANDS: Final = ("command", "folder", "reads", "writes", "exactly_once", "record", "starts")
 
 
 def is_file(name: str) -> bool:
@@ -421,6 +421,7 @@ def _workload(
         writes=tuple(table.writes),
         exactly_once=table.exactly_once,
         record=table.record,
+        starts=table.starts,
         progress_within=table.progress_within,
     )
     for name in spec.options:

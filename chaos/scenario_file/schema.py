@@ -84,7 +84,8 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
     its topics. With `library = "java"` it finds a Java and the jars of Kafka's clients in its
     environment. `exactly_once`: it promises one output for each input that its group has passed.
     `record = "wire"`: what it writes and reads, and what brokers answer, is recorded before them.
-    `progress_within`: as for the file, for these clients.
+    `starts = "in:ID"`: it is started once that fault is under way. `progress_within`: as for the
+    file, for these clients.
     """
 
     home: Name
@@ -98,6 +99,7 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
     writes: list[Name] = []
     exactly_once: bool = False
     record: Record = ""
+    starts: str = ""
     progress_within: Seconds | None = None
 
 
@@ -207,6 +209,7 @@ KEYS: Final[Mapping[type[Table], tuple[str, Mapping[str, str]]]] = {
             "writes": "topics that the program writes, without the home",
             "exactly_once": "the program promises one output for each input of its group",
             "record": "wire: what the program writes and reads is recorded before the brokers",
+            "starts": "in:ID: the program is started once this fault is under way",
             "progress_within": "as for the file, for these clients",
         },
     ),

@@ -48,6 +48,7 @@ def render(scenario: Scenario) -> str:
                 writes=list(w.writes),
                 exactly_once=w.exactly_once,
                 record=w.record,
+                starts=w.starts,
                 progress_within=w.progress_within,
             )
             for w in scenario.workloads

@@ -87,6 +87,9 @@ class Clients(Protocol):
     def all_ended(self) -> bool:
         """Whether all that write are programs that run once, and all of them have ended."""
 
+    def start_in(self, fault: str) -> None:
+        """Starts the programs that are to start while this fault is under way."""
+
     def transactions_ended(self) -> int:
         """Transactions that were committed or aborted so far, on all clusters."""
 

@@ -68,6 +68,8 @@ SCHEMA_VERSION: Final = 1
 """Of scenario files, of run.json and of the events beside it: what is written today. Older ones are
 read."""
 Option = str | int | float | bool
+IN: Final = "in:"
+"""Before the id of the fault in which a program starts."""
 Record = Literal["", "wire"]
 """Where the history of a program of the user's comes from."""
 PROGRESS_WITHIN: Final = 60.0
@@ -105,7 +107,8 @@ class WorkloadSpec:
     For a program of the user's (kind command): its `command`, run in `folder`, and the topics of
     the home that it reads and writes. `exactly_once`: it promises one output for each input that
     its group (option `group`) has passed. `record`: where the history of what it writes is recorded
-    (empty: nowhere). `progress_within`: as in `Scenario`, for these clients (None: the scenario's).
+    (empty: nowhere). `starts`: `in:ID`, once that fault is under way (empty: with the run).
+    `progress_within`: as in `Scenario`, for these clients (None: the scenario's).
     """
 
     kind: str
@@ -119,6 +122,7 @@ class WorkloadSpec:
     writes: tuple[str, ...] = ()
     exactly_once: bool = False
     record: Record = ""
+    starts: str = ""
     progress_within: Seconds | None = None
 
 

@@ -65,6 +65,12 @@ class WorkloadClients:
         for workload in self.workloads:
             workload.start()
 
+    def start_in(self, fault: str) -> None:
+        """Starts the programs that are to start while this fault is under way."""
+        for crew in self.workloads:
+            if isinstance(crew, Command):
+                crew.start_in(fault)
+
     def _ready(self) -> bool:
         """Whether every process is ready. Otherwise other clients would write and be failed over
         while a JVM still starts."""

@@ -24,7 +24,7 @@ from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.user_programs import Foreign, program
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import ClientDied, ClientRestarted, ProgramStarted
-from linkflap.harness.model.scenario import WorkloadSpec, libraries
+from linkflap.harness.model.scenario import IN, WorkloadSpec, libraries
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import TopicPartition, topic_name
 from linkflap.harness.model.wait import now
@@ -247,6 +247,15 @@ class Command(Producers):
         """Does nothing: the program starts with the workload."""
 
     def start(self) -> None:
+        if not self.spec.starts:
+            self._start()
+
+    def start_in(self, fault: str) -> None:
+        """This fault is under way."""
+        if self.spec.starts == f"{IN}{fault}":
+            self._start()
+
+    def _start(self) -> None:
         with self._lock:
             self._wanted = True
             self._begin()

@@ -20,7 +20,7 @@ import linkflap
 from linkflap.api.fixtures import FixtureRun
 from linkflap.chaos import scenario_file
 from linkflap.harness.capture.logs import Captures
-from linkflap.harness.model.events import ProgramStarted, WireRecorded
+from linkflap.harness.model.events import FaultBite, ProgramStarted, WireRecorded
 from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
@@ -225,8 +225,14 @@ folder = "{EXAMPLES / "application"}"
 home = "A"
 reads = ["orders"]
 writes = ["payments"]
+library = "java"
 [workload.options]
 group = "payments"
+
+[[workload]]
+command = ["sleep", "600"]
+home = "B"
+starts = "in:pause"
 
 [[fault]]
 id = "pause"
@@ -272,7 +278,10 @@ def test_an_application_and_a_mirror_by_command_are_killed_and_fail_over(tmp_pat
     assert judged.checks["fault-bite"].examined == {"run/faults": 4}
     assert judged.checks["lost-write"].examined["B/native"] > 0
     events, _ = RunReader(tmp_path / "run").events()
-    assert [e.cluster for e in events if isinstance(e, ProgramStarted)] == ["A", "A", "B"]
+    bitten = next(n for n, e in enumerate(events) if isinstance(e, FaultBite) and e.id == "pause")
+    started = {n: e.cluster for n, e in enumerate(events) if isinstance(e, ProgramStarted)}
+    assert list(started.values()) == ["A", "B", "A", "B"]
+    assert list(started)[1] > bitten
     pids = [e.pid for e in events if isinstance(e, ProgramStarted)]
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
 

@@ -332,7 +332,7 @@ def test_a_request_that_is_not_carried_out_is_written_down_and_does_not_pass(wir
 
 
 @pytest.mark.parametrize("pieces", [1, 1 << 30])
-def test_a_delayed_answer_is_told_when_it_passes_and_what_follows_waits(
+def test_a_delayed_answer_is_written_down_when_it_passes_and_what_follows_waits(
     wire: Wire, pieces: int
 ) -> None:
     wire.pieces = pieces

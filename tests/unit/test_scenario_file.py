@@ -428,6 +428,18 @@ options = {{ {options} }}"""
             fault("program-downgraded", "A", 'api = "Produce", version = 3'),
             "brokers of the cluster's metadata.version offer Produce up to 12 at least; give",
         ),
+        (
+            fault("link-cut", "A->B").replace("options = {  }", 'when = "requested:EndTxn"'),
+            "fault 'x' waits for 'requested:EndTxn', and no program that is recorded",
+        ),
+        (
+            '[[workload]]\ncommand = ["true"]\nhome = "A"\nstarts = "in:gone"',
+            "a program starts 'in:gone', and there is no such fault; write in: and the id of a",
+        ),
+        (
+            '[[workload]]\nkind = "readers"\nhome = "A"\nstarts = "in:flap"',
+            "starts is of a program of your own, and readers is linkflap's; leave it out",
+        ),
         (fault("program-repeated", "A"), 'no program that is recorded (record = "wire") comes'),
         (fault("coordinator-loss", "A", 'of = "groups"'), "no client there has a consumer group"),
         (

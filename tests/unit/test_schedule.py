@@ -190,6 +190,8 @@ class Events:
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str, Any]] = []
+        self.started: dict[str, list[str]] = {}
+        """What had been written down when a fault was said to be under way."""
         self.lock = threading.Lock()
 
     def write(self, event: Event) -> Event:
@@ -209,8 +211,14 @@ class Events:
 
 def playable(events: Events, *, stopping: bool = False, ended: bool = False) -> Any:
     """What a player needs of a run."""
+
+    def start_in(fault: str) -> None:
+        events.started[fault] = [kind for kind, _, _ in events.events]
+
     return SimpleNamespace(
-        recorder=events, stopping=stopping, clients=SimpleNamespace(all_ended=ended)
+        recorder=events,
+        stopping=stopping,
+        clients=SimpleNamespace(all_ended=ended, start_in=start_in),
     )
 
 
@@ -281,6 +289,21 @@ def test_a_fault_is_started_measured_healed_and_ended(monkeypatch: pytest.Monkey
     assert events.of("fault-bite") == [
         {"id": "cut", "bit": True, "observable": "it", "measured": 1, "expected": 1}
     ]
+
+
+@pytest.mark.parametrize(
+    ("duration", "before"), [(0.0, ["fault-start"]), (0.05, ["fault-start", "fault-bite"])]
+)
+def test_programs_start_while_a_fault_is_under_way(
+    monkeypatch: pytest.MonkeyPatch, duration: float, before: list[str]
+) -> None:
+    """One that lasts has been measured then; a failover has begun."""
+    events = Events()
+    monkeypatch.setattr(schedule, "FAULTS", {"link-cut": Obedient})
+    player = schedule.Player([replace(CUT, duration=duration)], playable(events), events)
+    player.start()
+    player.join(within=30, tick=lambda: None)
+    assert events.started == {"cut": before}
 
 
 def test_the_last_fault_has_ended_when_it_was_healed_and_not_when_the_run_looks(

@@ -14,7 +14,15 @@ import pytest
 
 from linkflap.chaos import triggers
 from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
-from linkflap.chaos.triggers import TRIGGERS, Condition, after, condition, known, unknown
+from linkflap.chaos.triggers import (
+    TRIGGERS,
+    Condition,
+    after,
+    condition,
+    known,
+    recorded_only,
+    unknown,
+)
 from linkflap.harness.model.protocols import MirrorStage, World
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import TopicPartition
@@ -92,6 +100,23 @@ def test_programs_that_have_stopped_themselves_are_counted() -> None:
     assert TRIGGERS["program-stopped"](SPEC, world(programs=programs))
     assert not TRIGGERS["program-stopped"](SPEC, world(programs=programs), 2)
     assert not TRIGGERS["program-stopped"](SPEC, world(programs=[]))
+
+
+def test_requests_are_counted_since_the_fault_began_to_wait() -> None:
+    came = {"EndTxn": 7, "Fetch": 7}
+    recorders = {"A": SimpleNamespace(requested=lambda api: came[api])}
+    recorded = cast(World, SimpleNamespace(deployment=SimpleNamespace(recorders=recorders)))
+    waits = condition("after:cut and requested:EndTxn:2 and requested:Fetch")
+    assert str(waits) == "after:cut and requested:EndTxn:2 and requested:Fetch"
+    assert (unknown(waits), recorded_only(waits)) == (None, True)
+    assert unknown(condition("requested:Nothing")) == "requested:Nothing"
+    assert not recorded_only(condition("under-way:3"))
+    holds = waits.watch(SPEC, recorded)
+    seen = []
+    for api in ("EndTxn", "Fetch", "EndTxn"):
+        seen.append(holds())
+        came[api] += 1
+    assert (seen, holds()) == ([False, False, False], True)
 
 
 def test_a_mirror_is_behind_by_so_much() -> None:
