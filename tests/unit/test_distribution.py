@@ -246,6 +246,20 @@ def test_a_directory_says_its_own_version(tmp_path: Path, layout: str) -> None:
     assert kafka(str(folder)).key != found.key, "a rebuilt Kafka must not use the old one's archive"
 
 
+@pytest.mark.parametrize(
+    "version", ["4.2.0", "4.4.0-SNAPSHOT", "4.2.0-inkless-SNAPSHOT", "1f3c9ab-dirty", "my-branch"]
+)
+def test_the_version_of_a_build_is_any_word(tmp_path: Path, version: str) -> None:
+    with zipfile.ZipFile(tmp_path / f"kafka-clients-{version}.jar", "w") as archive:
+        archive.writestr("kafka/kafka-version.properties", f"version={version}\n")
+    for beside in ("test", "tests", "sources", "javadoc", "test-fixtures", "test-sources"):
+        (tmp_path / f"kafka-clients-{version}-{beside}.jar").write_bytes(b"")
+    assert kafka(str(tmp_path)).version == version
+    (tmp_path / "kafka-clients-3.0.0.jar").write_bytes(b"")
+    with pytest.raises(InputError, match="2 kafka-clients jars and must have one"):
+        kafka(str(tmp_path))
+
+
 def test_a_wrong_checksum_names_the_jar(tmp_path: Path) -> None:
     good, bad = jar(tmp_path / "jars", "good-1.0.jar"), jar(tmp_path / "jars", "bad-1.0.jar")
     pins = {"good-1.0.jar": good, "bad-1.0.jar": bad}

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.runtimes.distribution.kafka import Kafka
+from linkflap.harness.runtimes.distribution.kafka import CLIENTS_JAR, Kafka
 
 _ADMIN: Final = "org/apache/kafka/clients/admin/"
 _FEATURE: Final = "ClusterMirror"
@@ -90,7 +90,7 @@ def lacking(kafka: Kafka | None) -> str:
 
 def _classes(kafka: Kafka) -> Sequence[str]:
     """The files of its kafka-clients jar that belong to the Admin."""
-    clients = [jar for jar in kafka.jars if jar.name.startswith("kafka-clients-")]
+    clients = [jar for jar in kafka.jars if CLIENTS_JAR.fullmatch(jar.name)]
     return _of_admin(clients[0]) if clients else ()
 
 

@@ -116,11 +116,16 @@ def _tool() -> str:
     return "mvn" if shutil.which("mvn") else "jgo"
 
 
+CLIENTS_JAR: Final = re.compile(
+    r"kafka-clients-(?!(?:.*-)?(?:tests?|sources|javadoc|test-fixtures|test-sources)\.jar$).+\.jar"
+)
+"""The jar of the clients, of whatever version: a build's may be a branch or a commit. Beside it a
+build leaves those of its tests and sources."""
+
+
 def _local(folder: Path) -> Kafka:
     jars = tuple(sorted(folder.resolve().glob("*.jar")))
-    clients = [
-        jar for jar in jars if re.fullmatch(r"kafka-clients-[^-]*(-SNAPSHOT)?\.jar", jar.name)
-    ]
+    clients = [jar for jar in jars if CLIENTS_JAR.fullmatch(jar.name)]
     if len(clients) != 1:
         raise InputError(
             f"{folder} has {len(clients)} kafka-clients jars and must have one; name a directory "
