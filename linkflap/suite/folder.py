@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, TypedDict, cast
+from typing import Annotated, Any, BinaryIO, Final, TypedDict, cast
 
 import msgspec
 from msgspec import Meta
@@ -265,26 +265,30 @@ def _results(path: Path) -> Iterator[RunResult]:
     from the file."""
     if not os.path.lexists(path):
         return
-    decoder, whole = msgspec.json.Decoder(RunResult), 0
     try:
-        content = untrusted_files.content(path)
+        with untrusted_files.opened(path) as file:
+            yield from _decoded_results(path, file)
     except OSError as error:
         raise InputError(
             f"{path} cannot be read ({error.strerror}); put the suite's results there"
         ) from None
-    for line in content.splitlines(keepends=True):
-        if not line.endswith(b"\n"):
+
+
+def _decoded_results(path: Path, file: BinaryIO) -> Iterator[RunResult]:
+    decoder, whole = msgspec.json.Decoder(RunResult), 0
+    for line in untrusted_files.lines(file):
+        if not line.endswith(b"\n") and len(line) < untrusted_files.LONGEST_LINE:
             os.truncate(path, whole)
             return
         try:
             result = untrusted_files.decoded(with_current_kinds(line), decoder)
             Verdict(result.verdict)
-            yield result
         except ValueError as error:
             raise InputError(
                 f"{path} has a line that cannot be read ({error}); remove that line and resume: "
                 "its run is judged again"
             ) from None
+        yield result
         whole += len(line)
 
 

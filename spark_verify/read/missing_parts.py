@@ -34,6 +34,7 @@ from linkflap.harness.model.topology import CANARY, LinkSpec, TopicPartition, is
 from linkflap.harness.rundir import Damage, Run, RunReader
 
 EVENTS: Final = "events.jsonl"
+_CENTURY: Final = 100 * 365 * 86_400 * 10**9
 _OfLink = TypeVar("_OfLink", bound=OfLink)
 
 
@@ -135,7 +136,13 @@ def absent_ends(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
 
 def out_of_time(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
     """Events dated before the start of the run or after its end, which cannot be: one clock dates
-    them all."""
+    them all. Nor does a run last for a century before its first event, or behind its last."""
+    times = [run.started, *sorted(event.time for event in events), run.ended or run.started]
+    if events and run.status != "running":
+        apart = max(times[1] - times[0], times[-1] - times[-2])
+        if apart > _CENTURY:
+            reason = f"the run began or ended {apart / 1e9:.0f} s from all that was recorded of it"
+            yield Damage(path="run.json", reason=reason)
     for event in events:
         if event.time < run.started:
             when = f"{(run.started - event.time) / 1e9:.1f} s before the run had started"

@@ -3,6 +3,7 @@ proven."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -196,6 +197,21 @@ def test_events_outside_of_the_run(recorded: Recorded) -> None:
         "failover of B->A is 3600.0 s before the run had started",
         "truncation of B->A is 3600.0 s after the run had ended",
     ]
+
+
+@pytest.mark.parametrize("wrong", [{"ended": 2**63 - 1}, {"started": -(2**63)}])
+def test_a_run_that_begins_or_ends_far_from_all_that_it_recorded(
+    recorded: Recorded, wrong: dict[str, int]
+) -> None:
+    recorded.event("phase", "work")
+    folder = recorded.close()
+    assert [each for each in plan(folder).damage if each.path == "run.json"] == []
+    path = folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | wrong))
+    reasons = [each.reason for each in plan(folder).damage if each.path == "run.json"]
+    assert any("from all that was recorded of it" in reason for reason in reasons)
+    judged = judge(folder, looked(folder, "provenance"), [REGISTRY["provenance"]])
+    assert judged.verdict is Verdict.UNKNOWN
 
 
 def test_of_two_captures_of_a_cluster_each_says_when_it_was_taken(recorded: Recorded) -> None:
