@@ -19,7 +19,7 @@ from linkflap.harness.capture.live.cluster import GivenUp, LiveCluster
 from linkflap.harness.capture.live.record import Copied, Pace, copy
 from linkflap.harness.capture.logs import Captures, LastKnown, Since, nothing_known
 from linkflap.harness.capture.replicas import PartitionFolder
-from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.protocols import Cluster, Deployment, is_running
 from linkflap.harness.model.topology import TopicPartition, is_data_topic
@@ -110,7 +110,7 @@ class DiskOrFetchCaptures(Captures):
                 if partitions
                 else ()
             )
-        except (EnvironmentFailure, GivenUp, AuthenticationRefused) as error:
+        except (EnvironmentFailure, InputError, GivenUp, AuthenticationRefused) as error:
             if not self._from_fetch:
                 return ()  # no log of them: the judge says what is missing
             raise EnvironmentFailure(
