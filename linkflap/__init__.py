@@ -7,7 +7,8 @@ This module is the Python API.
     with linkflap.deploy("A:3->B") as world:    clusters and links for a block, which breaks them
                                                 and writes with
         linkflap.Producer, linkflap.Consumer    confluent-kafka's clients, whose history is written
-                                                down and judged
+                                                down and judged; AIOProducer and AIOConsumer
+                                                for asyncio
 
 Names that this module exports keep their meaning from version to version; everything below is
 linkflap's own affair:
@@ -32,6 +33,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from linkflap.api.aio import AIOConsumer as AIOConsumer
+    from linkflap.api.aio import AIOProducer as AIOProducer
     from linkflap.api.consumer import Consumer as Consumer
     from linkflap.api.deploy import deploy as deploy
     from linkflap.api.faults import Window as Window
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
     from linkflap.harness.model.verdict import Verdict as Verdict
 
 _HOMES = {
+    "AIOConsumer": "linkflap.api.aio",
+    "AIOProducer": "linkflap.api.aio",
     "Anomaly": "linkflap.harness.model.verdict",
     "CheckResult": "linkflap.harness.model.verdict",
     "Consumer": "linkflap.api.consumer",

@@ -162,18 +162,19 @@ class Producer(confluent_kafka.Producer):
         callback: Callable[..., Any] | None = None,
         on_delivery: Callable[..., Any] | None = None,
     ) -> int:
-        """Calls `produce` for each message; returns the number of messages."""
+        """As confluent_kafka.Producer.produce_batch: calls `produce` for each message, and returns
+        how many were taken; of the others `_error` has the reason."""
+        shared = {"partition": partition, "callback": callback, "on_delivery": on_delivery}
+        taken = 0
         for message in messages:
-            self.produce(
-                topic,
-                **{
-                    "partition": partition,
-                    "callback": callback,
-                    "on_delivery": on_delivery,
-                    **message,
-                },
-            )
-        return len(messages)
+            try:
+                self.produce(topic, **{**shared, **message})
+                taken += 1
+            except BufferError:
+                message["_error"] = KafkaError(KafkaError._QUEUE_FULL)
+            except KafkaException as error:
+                message["_error"] = error.args[0]
+        return taken
 
     def _begun(self) -> InvokedOperation:
         if not self.transactional:

@@ -3,6 +3,7 @@ every check."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,26 @@ def writer(world: linkflap.World, cluster: str) -> linkflap.Producer:
     return producer
 
 
+async def by_asyncio(world: linkflap.World, records: int) -> None:
+    """Writes in a transaction and reads again, with the clients for asyncio."""
+    where = {"bootstrap.servers": world.cluster("A").bootstrap}
+    async with linkflap.AIOProducer({**where, "transactional.id": "asyncio"}) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        sent = [await producer.produce("A.orders", b"asyncio") for _ in range(records)]
+        await producer.flush()
+        assert {(await each).topic() for each in sent} == {"A.orders"}
+        await producer.commit_transaction()
+    reads = {**where, "group.id": "asyncio", "auto.offset.reset": "earliest"}
+    async with linkflap.AIOConsumer(reads) as consumer:
+        await consumer.subscribe(["A.orders"])
+        read = 0
+        async with asyncio.timeout(120):
+            while read < records:
+                read += sum(m.value() == b"asyncio" for m in await consumer.consume(100, 0.2))
+        await consumer.commit(asynchronous=False)
+
+
 @pytest.mark.linkflap(topics={"A.orders": 2}, mirror="shadow")
 def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world: World) -> None:
     world = linkflap_world
@@ -57,14 +78,18 @@ def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world: World) ->
     with world.mirror("A->B").kill():
         assert not world.mirror("A->B").alive
         transact(producer, 5)
+    batch = [{"value": b"plain"}, {"value": b"too large" * 1_000_000}]
+    assert plain.produce_batch("A.orders", batch) == 1
+    assert [message.get("_error") is None for message in batch] == [True, False]
     assert plain.flush(60) == 0
+    asyncio.run(by_asyncio(world, 7))
     read: set[tuple[int | None, int | None]] = set()
 
     def all_read() -> bool:
         message = consumer.poll(0.2)
         if message is not None and message.error() is None:
             read.add((message.partition(), message.offset()))
-        return len(read) >= 8 * 5 + 10 + 5
+        return len(read) >= 8 * 5 + 10 + 5 + 1 + 7
 
     until(
         all_read,
@@ -96,9 +121,11 @@ def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world: World) ->
         "group-offsets",
     ):
         assert judged.checks[name].verdict == "valid", name
-    assert judged.checks["lost-write"].examined == {"A/native": 55, "B/native": 5}
+    assert judged.checks["lost-write"].examined == {"A/native": 63, "B/native": 5}
     assert [failover.kind for failover in judged.failovers] == ["planned"]
     assert RunReader(world.folder).run.status == "finished"
+    own = [path.stem for path in (world.folder / "polls").iterdir() if "consumer" in path.stem]
+    assert len(own) == 2, "the consumer for asyncio has a history too"
     with pytest.raises(linkflap.InputError, match="the clusters are stopped"):
         world.link("A->B")
 
