@@ -21,6 +21,7 @@ from linkflap.chaos.faults import (
     IN_PROCESSES,
     OF_CLIENTS,
     ON_ATTACHED,
+    ON_THE_WIRE,
     check_options,
 )
 from linkflap.chaos.faults.programs import there_are_recorded
@@ -543,10 +544,14 @@ class Player:
         It is then held until faults that must begin during it have begun, and for its duration once
         more. Otherwise the timing of their conditions would decide whether they are played."""
         injected, lasts, clients = now(), window.spec.duration, self._world.clients
-        if not lasts:  # a failover is under way until it has been injected
+        on_the_wire = window.spec.fault in ON_THE_WIRE
+        if not lasts and not on_the_wire:  # a failover is under way until it has been injected
             clients.start_in(window.spec.id)
-        if window.inject() is None and not isinstance(window.bite(), LinkflapError):
-            if lasts:
+        injected_well = window.inject() is None
+        if injected_well and on_the_wire:  # theirs may be the requests that it waits for
+            clients.start_in(window.spec.id)
+        if injected_well and not isinstance(window.bite(), LinkflapError):
+            if lasts and not on_the_wire:
                 clients.start_in(window.spec.id)
             self._measured[window.spec.id].set()
             pause((injected - now()) / 1e9 + lasts, lambda: self._world.stopping)

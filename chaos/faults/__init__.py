@@ -107,6 +107,8 @@ OF_CLIENTS: Final = frozenset(name for name in FAULTS if FaultName(name).of_clie
 """Faults of a cluster's clients. They do not change its brokers or mirrors."""
 OF_PROGRAMS: Final = frozenset(name for name in FAULTS if name.startswith("program-"))
 """Faults of users' programs. A scenario has programs only if its author wrote them into it."""
+ON_THE_WIRE: Final = OF_PROGRAMS - {"program-pause"}
+"""Those that recorders do to requests, and that have an effect only once there are some."""
 OF_CERTIFICATES: Final = frozenset({"certificate-expired", "certificate-untrusted"})
 """Faults of certificates, which only clusters with TLS have."""
 IN_CONTAINERS: Final = frozenset({"broker-disconnect", "broker-memory-limit", "partition"})

@@ -74,6 +74,7 @@ class _OnTheWire(FaultBase):
     def __init__(self, spec: FaultSpec, world: World) -> None:
         """Raises InputError also for options that do not fit together."""
         super().__init__(spec, world)
+        self._before = 0
         if reason := self.against(self._values):
             raise InputError(f"fault {spec.id!r} ({spec.fault}): {reason}")
 
@@ -81,8 +82,15 @@ class _OnTheWire(FaultBase):
 
     @classmethod
     def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
-        reason = cls.against(settings(spec, cls.options))
-        return reason or there_are_recorded(spec.target, scenario)
+        values = settings(spec, cls.options)
+        for workload in scenario.workloads:
+            if values.get("topic") in (*workload.reads, *workload.writes):
+                full = f"{workload.home}.{values['topic']}"
+                return (
+                    f"the topic {values['topic']!r} has its home in its name there; name it "
+                    f"{full!r}"
+                )
+        return cls.against(values) or there_are_recorded(spec.target, scenario)
 
     @classmethod
     def against(cls, values: Mapping[str, Option]) -> str | None:
@@ -123,6 +131,7 @@ class _OnTheWire(FaultBase):
         return self.shows.format(**self._values)
 
     def inject(self) -> None:
+        self._before = self._recorder.requested(str(self._values["api"]))
         self._recorder.interfere(self._spec.id, self._what)
 
     def bite(self) -> Bite:
@@ -130,7 +139,12 @@ class _OnTheWire(FaultBase):
 
     def _measure(self) -> tuple[bool, object]:
         done = self._recorder.interfered(self._spec.id)
-        return done > 0, done
+        return done > 0, done or self._none
+
+    @property
+    def _none(self) -> str:
+        came = self._recorder.requested(str(self._values["api"])) - self._before
+        return f"0 of {came} that came"
 
     def heal(self) -> Sequence[str]:
         self._recorder.interfere(self._spec.id, None)
@@ -255,7 +269,7 @@ class ProgramDowngraded(_OnTheWire):
     Breaks    the client's choice of versions: the cluster's brokers offer no higher version of the
               API. At the beginning and at the end the connections of all programs end, as each
               broker that is upgraded ends them.
-    Bite      a client got the lower offer: the recorder of the cluster counts them.
+    Bite      a client got a lower offer than the broker's: the recorder of the cluster counts them.
     Heal      the recorder withholds nothing, and says so.
     """
 
@@ -278,6 +292,10 @@ class ProgramDowngraded(_OnTheWire):
                 "least; give that version or a higher one"
             )
         return None
+
+    @property
+    def _none(self) -> str:
+        return "0: no such program connected, or brokers offer no higher version"
 
     @property
     def _what(self) -> Interference:

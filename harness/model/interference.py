@@ -2,10 +2,12 @@
 recorder of a cluster (`harness.wire.recorder`): the values that the harness gives it, and what a
 broker may answer.
 
-Errors are those of Kafka 4's brokers: `ReplicaManager.appendRecords` and `DelayedProduce`,
+Errors are those of Kafka 4's brokers: `ReplicaManager.appendRecords` and `DelayedProduce` (whose
+partition may have moved, or its disk failed, since the append),
 `TransactionStateManager.appendTransactionToLog` and `CoordinatorOperationExceptionHelper`, which
 turn an append without enough replicas into COORDINATOR_NOT_AVAILABLE, and one whose leader has
-moved into NOT_COORDINATOR. Either may have been carried out.
+moved into NOT_COORDINATOR. Either may have been carried out. `GroupCoordinatorService.heartbeat`
+answers without an error while its group is loaded.
 """
 
 from __future__ import annotations
@@ -43,6 +45,9 @@ _OF_COORDINATORS: Final[Mapping[str, Stage]] = {
     "COORDINATOR_LOAD_IN_PROGRESS": "before",
     _UNKNOWN: "either",
 }
+_OF_HEARTBEATS: Final[Mapping[str, Stage]] = {
+    name: when for name, when in _OF_COORDINATORS.items() if name != "COORDINATOR_LOAD_IN_PROGRESS"
+}
 _OF_TRANSACTIONS: Final[Mapping[str, Stage]] = {
     **_OF_COORDINATORS,
     "CONCURRENT_TRANSACTIONS": "before",
@@ -54,7 +59,7 @@ ERRORS: Final[Mapping[str, Mapping[str, Stage]]] = {
         "NOT_ENOUGH_REPLICAS": "before",
         "NOT_ENOUGH_REPLICAS_AFTER_APPEND": "after",
         "REQUEST_TIMED_OUT": "after",
-        "KAFKA_STORAGE_ERROR": "before",
+        "KAFKA_STORAGE_ERROR": "either",
         _UNKNOWN: "either",
     },
     "Fetch": {
@@ -65,7 +70,7 @@ ERRORS: Final[Mapping[str, Mapping[str, Stage]]] = {
     },
     "OffsetCommit": _OF_COORDINATORS,
     "JoinGroup": _OF_COORDINATORS,
-    "Heartbeat": _OF_COORDINATORS,
+    "Heartbeat": _OF_HEARTBEATS,
     "SyncGroup": _OF_COORDINATORS,
     "InitProducerId": _OF_TRANSACTIONS,
     "AddPartitionsToTxn": _OF_TRANSACTIONS,

@@ -511,6 +511,18 @@ def test_a_version_is_withheld_and_all_else_is_offered(version: int) -> None:
     assert kept == body
 
 
+@pytest.mark.parametrize(("version", "done"), [(12, 1), (13, 0), (20, 0)])
+def test_an_offer_that_was_no_higher_was_not_lowered(wire: Wire, version: int, done: int) -> None:
+    wire.fault("downgraded", "ApiVersions", offers=0, version=version)
+    program, asks, answers = wire.connection(), messages.request, messages.response
+    asked = wire.ask(program, "api_versions", 0, asks("api_versions", 0).ApiVersionsRequest())
+    r = answers("api_versions", 0)
+    offer = r.ApiVersion(api_key=0, min_version=3, max_version=13)
+    body = r.ApiVersionsResponse(error_code=Error.none, api_keys=(offer,))
+    wire.answer(program, "api_versions", 0, asked, body)
+    assert wire.done == done
+
+
 @pytest.mark.parametrize("acks", [0, 1])
 def test_fewer_acks_promise_nothing(wire: Wire, acks: int) -> None:
     program = wire.connection()
@@ -545,6 +557,25 @@ def test_a_transaction_is_one_operation(wire: Wire) -> None:
     asked = wire.end(program, commit=False)
     wire.ended(program, asked)
     assert [(s.ending, s.outcome) for s in wire.sends()][-1] == ("abort", "ok")
+
+
+@pytest.mark.parametrize("taken_for", ["committed", "aborted"])
+def test_a_client_that_takes_a_refused_commit_for_its_end_leaves_its_outcome_unknown(
+    wire: Wire, taken_for: str
+) -> None:
+    """Whether the broker has carried it out is not known: what comes next is another transaction,
+    whose end says nothing of the first."""
+    program = wire.connection()
+    wire.written(program, wire.produce(program, transactional(b"x")), 10)
+    wire.fault("refused", "EndTxn", error="NOT_COORDINATOR")
+    wire.ended(program, wire.end(program, commit=True))
+    wire.written(program, wire.produce(program, transactional(b"y", sequence=1)), 12)
+    commit = taken_for == "committed"
+    wire.ended(program, wire.end(program, commit=commit))
+    assert [(s.ending, s.outcome, s.offsets.tolist()) for s in wire.sends()] == [
+        ("commit", "info", [10]),
+        ("commit" if commit else "abort", "ok", [12]),
+    ]
 
 
 def test_a_fenced_commit_was_not_done_unless_it_was_asked_before(wire: Wire) -> None:

@@ -421,6 +421,17 @@ options = {{ {options} }}"""
             "EndTxn names no topic; leave topic out, or choose AddPartitionsToTxn, Fetch",
         ),
         (
+            '[[workload]]\ncommand = ["true"]\nhome = "A"\nreads = ["orders"]'
+            + fault("program-delayed", "A", 'api = "Fetch", topic = "orders"'),
+            "the topic 'orders' has its home in its name there; name it 'A.orders'",
+        ),
+        (
+            fault(
+                "program-refused", "A", 'api = "Heartbeat", error = "COORDINATOR_LOAD_IN_PROGRESS"'
+            ),
+            "brokers do not answer COORDINATOR_LOAD_IN_PROGRESS to Heartbeat",
+        ),
+        (
             fault("program-unanswered", "A", 'api = "Produce", partition = 1'),
             "a partition is one of a topic; name the topic, or leave partition out",
         ),

@@ -292,15 +292,22 @@ def test_a_fault_is_started_measured_healed_and_ended(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("duration", "before"), [(0.0, ["fault-start"]), (0.05, ["fault-start", "fault-bite"])]
+    ("fault", "duration", "before"),
+    [
+        ("link-cut", 0.0, ["fault-start"]),
+        ("link-cut", 0.05, ["fault-start", "fault-bite"]),
+        ("program-refused", 0.05, ["fault-start"]),
+    ],
 )
 def test_programs_start_while_a_fault_is_under_way(
-    monkeypatch: pytest.MonkeyPatch, duration: float, before: list[str]
+    monkeypatch: pytest.MonkeyPatch, fault: str, duration: float, before: list[str]
 ) -> None:
-    """One that lasts has been measured then; a failover has begun."""
+    """One that lasts has been measured then; a failover has begun; one that waits for requests may
+    wait for theirs."""
     events = Events()
-    monkeypatch.setattr(schedule, "FAULTS", {"link-cut": Obedient})
-    player = schedule.Player([replace(CUT, duration=duration)], playable(events), events)
+    monkeypatch.setattr(schedule, "FAULTS", {fault: Obedient})
+    spec = replace(CUT, fault=fault, duration=duration)
+    player = schedule.Player([spec], playable(events), events)
     player.start()
     player.join(within=30, tick=lambda: None)
     assert events.started == {"cut": before}

@@ -225,9 +225,11 @@ class WireHistory:
                     self._unanswered.popitem(last=False)
 
     def begin(self, producer: WireProducer, epoch: int) -> AskedOperation:
-        """The transaction of a producer in one epoch, which begins here unless it has begun."""
+        """The transaction of a producer in one epoch, which begins here unless it has begun. Once
+        its end was requested nothing joins it: a client that writes on takes it for ended, which
+        is unknown where no answer has said so."""
         current = producer.transaction
-        if current is not None and current.epoch == epoch:
+        if current is not None and current.epoch == epoch and not current.end_asked:
             return current
         self._leave(producer)
         producer.transaction = AskedOperation(
