@@ -187,7 +187,9 @@ class AttachedCluster:
 class ClusterRewriter(ServiceProgram):
     """The program behind the proxies of one cluster. Not started when made."""
 
-    def __init__(self, cluster: str, folder: Path, settings: address_rewriter.Settings) -> None:
+    def __init__(
+        self, cluster: str, folder: Path, settings: address_rewriter.RewriterSettings
+    ) -> None:
         folder = folder.absolute()
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / address_rewriter.SETTINGS, msgspec.json.encode(settings))
@@ -334,7 +336,7 @@ class AttachedDeployment(DeploymentParts):
             ClusterRewriter(
                 cluster.name,
                 self._folder / cluster.name / "address-rewriter",
-                address_rewriter.Settings(ports=behind, brokers=own),
+                address_rewriter.RewriterSettings(ports=behind, brokers=own),
             )
         )
 

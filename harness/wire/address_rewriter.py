@@ -18,11 +18,9 @@ answers.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,14 +30,20 @@ import msgspec
 
 from linkflap.harness.wire.access import host_and_port
 from linkflap.harness.wire.bulk import Pieces
+from linkflap.harness.wire.forwarding import (
+    Forwarder,
+    Frames,
+    Passage,
+    Wanted,
+    forward_until_ended,
+    framed,
+)
 from linkflap.harness.wire.messages import (
     LENGTH,
     REQUEST_HEAD,
-    Malformed,
     Message,
     decode_response,
     encode_response,
-    frame_length,
 )
 
 log = logging.getLogger("address rewriter")
@@ -47,7 +51,6 @@ SETTINGS: Final = "addresses.json"
 READY: Final = "rewrites at"
 NOWHERE: Final = ("127.0.0.1", 1)
 """The address of a broker without a proxy."""
-_AT_ONCE: Final = 256 << 10
 _NAMING: Final[Mapping[int, str]] = {3: "metadata", 10: "find_coordinator", 60: "describe_cluster"}
 """APIs whose answers always name brokers."""
 _LEADERS: Final[Mapping[int, tuple[str, int]]] = {
@@ -69,7 +72,7 @@ class PathPort(msgspec.Struct, frozen=True, kw_only=True):
     proxies: Mapping[int, HostPort]
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class RewriterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the rewriter of one cluster reads when it starts: SETTINGS in its folder. `brokers`: the
     addresses that they advertise."""
 
@@ -123,84 +126,47 @@ def _sendable(answer: Message) -> Message:
     )
 
 
-class Connection:
-    """One connection: `requests` and `answers` take the bytes of a direction, and give what is to
-    be forwarded. Both raise Malformed: where no frame of Kafka's can begin, and for an answer that
-    must be changed and cannot be read."""
+class RewrittenConnection:
+    """Reads along on one connection, and rewrites its answers. Raises Malformed where no frame of
+    Kafka's can begin, and for an answer that must be changed and cannot be read."""
 
     def __init__(self, proxies: Mapping[int, HostPort], leaders: Sequence[bytes]) -> None:
         """`leaders`: the brokers' own addresses, as bytes of answers that name leaders."""
         self._proxies, self._leaders = proxies, leaders
         self._asked: dict[int, tuple[str, int]] = {}
-        self._requests = Frames(REQUEST_HEAD.size, self._note)
-        self._answers = Frames(LENGTH.size, lambda head: _correlation(head) in self._asked)
+        self.requests = Frames(REQUEST_HEAD.size, self._note)
+        self.responses = Frames(LENGTH.size, self._wanted, kept=self._changed)
 
-    def requests(self, data: bytes) -> Iterator[bytes]:
-        """All of them, unchanged."""
-        return (some for some, _ in self._requests.feed(data))
+    def passes_unread(self, sentence: str) -> bool:
+        log.info("a connection ended: %s", sentence)
+        return False
 
-    def _note(self, head: bytes) -> bool:
+    def ended(self) -> None:
+        self._asked.clear()
+
+    def _note(self, head: bytes) -> Wanted:
         """Notes a request whose answer may name brokers."""
         key, version, correlation = REQUEST_HEAD.unpack(head)
         api, since = _LEADERS.get(key, (_NAMING.get(key, ""), 0))
         if api and version >= since:
             self._asked[correlation] = api, version
-        return False
+        return "pass"
 
-    def answers(self, data: bytes) -> Iterator[bytes]:
-        for some, whole in self._answers.feed(data):
-            yield self._changed(some) if whole else some
+    def _wanted(self, head: bytes) -> Wanted:
+        return "keep" if _correlation(head) in self._asked else "pass"
 
-    def _changed(self, framed: bytes) -> bytes:
-        frame = memoryview(framed)[LENGTH.size :]
+    def _changed(self, frame: memoryview) -> Passage:
         api, version = self._asked.pop(_correlation(frame[: LENGTH.size]))
+        whole = framed(frame)
         # Records are many, and moves of leaders few: such an answer is read only where it has the
         # bytes of an address.
-        if api in _NAMING.values() or any(leader in framed for leader in self._leaders):
-            return rewritten(api, version, frame, self._proxies)
-        return framed
+        if api in _NAMING.values() or any(leader in whole for leader in self._leaders):
+            whole = rewritten(api, version, frame, self._proxies)
+        return Passage(instead=[whole])
 
 
 def _correlation(head: bytes | memoryview) -> int:
     return int.from_bytes(head, "big", signed=True)
-
-
-class Frames:
-    """Cuts one direction of a connection into frames. `whole` gets the first `begins` bytes of each
-    frame behind its length, perhaps several times, and says whether it is kept until it is
-    complete."""
-
-    def __init__(self, begins: int, whole: Callable[[bytes], bool]) -> None:
-        self._begins, self._whole = begins, whole
-        self._held = bytearray()
-        self._passing = 0
-
-    def feed(self, data: bytes) -> Iterator[tuple[bytes, bool]]:
-        """The bytes that can go on, in their order: complete frames that are kept (True), and parts
-        of others. Raises Malformed."""
-        self._held += data
-        while self._held:
-            if not self._passing:
-                head = bytes(self._held[: LENGTH.size + self._begins])
-                if len(head) < LENGTH.size + self._begins:
-                    return
-                size = LENGTH.size + frame_length(head[: LENGTH.size])
-                if size < len(head):
-                    raise Malformed(f"a frame of {size} bytes is announced")
-                if self._whole(head[LENGTH.size :]):
-                    if len(self._held) < size:
-                        return
-                    yield self._taken(size), True
-                    continue
-                self._passing = size
-            some = self._taken(self._passing)
-            self._passing -= len(some)
-            yield some, False
-
-    def _taken(self, size: int) -> bytes:
-        some = bytes(self._held[:size])
-        del self._held[:size]
-        return some
 
 
 def leader_bytes(address: HostPort) -> bytes:
@@ -209,63 +175,17 @@ def leader_bytes(address: HostPort) -> bytes:
     return bytes([len(host) + 1]) + host + LENGTH.pack(address[1])
 
 
-async def _forward(
-    source: asyncio.StreamReader,
-    sink: asyncio.StreamWriter,
-    changed: Callable[[bytes], Iterator[bytes]],
-) -> None:
-    """Forwards one direction to its end. A side that does not read slows the other one down."""
-    while data := await source.read(_AT_ONCE):
-        for some in changed(data):
-            sink.write(some)
-        await sink.drain()
-    if sink.can_write_eof():
-        sink.write_eof()
-
-
-async def _serve(
-    port: PathPort,
-    leaders: Sequence[bytes],
-    from_client: asyncio.StreamReader,
-    to_client: asyncio.StreamWriter,
-) -> None:
-    """One connection of a client, until both directions have ended or one has failed."""
-    with contextlib.ExitStack() as ends:
-        ends.callback(to_client.close)
-        try:
-            from_broker, to_broker = await asyncio.open_connection(*host_and_port(port.broker))
-            ends.callback(to_broker.close)
-            read = Connection(port.proxies, leaders)
-            async with asyncio.TaskGroup() as both:
-                both.create_task(_forward(from_client, to_broker, read.requests))
-                both.create_task(_forward(from_broker, to_client, read.answers))
-        except* OSError:
-            pass  # one side has gone, and the other one with it
-        except* Malformed as error:
-            log.info("connection to %s ended: %s", port.broker, error.exceptions[0])
-
-
-async def run(folder: Path) -> None:
-    settings = msgspec.json.decode((folder / SETTINGS).read_bytes(), type=Settings)
+async def run(folder: Path, ends: asyncio.Event) -> None:
+    settings = msgspec.json.decode((folder / SETTINGS).read_bytes(), type=RewriterSettings)
     leaders = [leader_bytes(address) for address in settings.brokers]
-    ends = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ends.set)
+    forwarder = Forwarder("a client")
     for port in settings.ports:
-        await asyncio.start_server(partial(_serve, port, leaders), "127.0.0.1", port.port)
+        along = partial(RewrittenConnection, port.proxies, leaders)
+        await forwarder.listen(port.port, host_and_port(port.broker), along)
     log.info("%s %s", READY, ", ".join(str(port.port) for port in settings.ports))
     await ends.wait()
-
-
-def main() -> int:
-    logging.basicConfig(
-        level=logging.INFO,
-        format="%(asctime)s.%(msecs)03d %(message)s",
-        datefmt="%H:%M:%S",
-        stream=sys.stdout,
-    )
-    asyncio.run(run(Path(sys.argv[1])))
-    return 0
+    forwarder.close()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(forward_until_ended(run))

@@ -38,8 +38,9 @@ from linkflap.harness.model.scenario import TopicSpec, WorkloadSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.wire import messages
+from linkflap.harness.wire.forwarding import Frames
 from linkflap.harness.wire.messages import LENGTH, Error, Malformed
-from linkflap.harness.wire.recorder.connection import Frames, WireConnection
+from linkflap.harness.wire.recorder.connection import WireConnection
 from linkflap.harness.wire.recorder.history import WireHistory
 from linkflap.harness.wire.recorder.interferences import (
     NAMES,

@@ -3,23 +3,23 @@
 Requests are read by the schemas of `harness.wire.messages`. What is not needed passes; what is
 needed and cannot be read passes too, and is counted by API and version.
 
-Cuts one direction of a connection into Kafka's frames, while its bytes pass.
-
-Only frames that somebody wants are copied; of all others the beginning alone is looked at. While a
-fault changes what passes (`harness.model.interference`), frames that it may choose are kept back
-until they are there. What is written down is what the client asked, and which answer it got.
+What is written down is what the client asked, and which answer it got. While a fault changes what
+passes (`harness.model.interference`), requests that it may choose are kept back until they are
+there.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 from linkflap.harness.model.interference import Interference
 from linkflap.harness.model.wait import now
+from linkflap.harness.wire.forwarding import Frames, Passage, Wanted, framed
 from linkflap.harness.wire.messages import (
     LENGTH,
     REQUEST_HEAD,
@@ -28,7 +28,6 @@ from linkflap.harness.wire.messages import (
     Message,
     decode_request,
     decode_response,
-    frame_length,
 )
 from linkflap.harness.wire.recorder.history import AskedBatch, WireHistory, WireProducer
 from linkflap.harness.wire.recorder.interferences import (
@@ -43,138 +42,10 @@ from linkflap.harness.wire.recorder.interferences import (
 from linkflap.harness.wire.recorder.reads import WireReader
 from linkflap.harness.wire.recorder.settings import Report
 
+log = logging.getLogger("recorder")
 REQUEST_BEGINS: Final = REQUEST_HEAD.size
 RESPONSE_BEGINS: Final = LENGTH.size
 """A correlation id."""
-
-
-Wanted = Literal["pass", "read", "keep"]
-"""What is to be done with a frame: nothing, or it is read while it passes, or it is kept back until
-it is there, and something may pass in its place."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passage:
-    """What passes in place of a frame that was kept back, after how many `seconds`; `before` is
-    called then. `ends`: its connection ends behind it."""
-
-    instead: Sequence[bytes] = ()
-    seconds: float = 0.0
-    before: Callable[[], None] | None = None
-    ends: bool = False
-
-
-class Frames:
-    """`wanted` gets the first `begins` bytes of each frame, without its length. `read` gets a frame
-    that passes, before its last bytes do; `kept` gets one that does not, and says what does."""
-
-    def __init__(
-        self,
-        begins: int,
-        wanted: Callable[[bytes], Wanted],
-        read: Callable[[memoryview], None],
-        kept: Callable[[memoryview], Passage],
-    ) -> None:
-        self._begins, self._wanted, self._read, self._kept = begins, wanted, read, kept
-        self._head = bytearray()
-        self._frame = bytearray()
-        self._got = self._left = 0
-        self._now: Wanted = "pass"
-        self._out: list[bytes | memoryview] = []
-        self._waits: Passage | None = None
-        self._behind = bytearray()
-        self.ends = False
-        """Whether the connection is to end once what was taken has passed."""
-
-    @property
-    def waits(self) -> float:
-        """For how many seconds nothing more passes; 0: it does now."""
-        return 0.0 if self._waits is None else self._waits.seconds
-
-    def taken(self) -> bytes:
-        """What is to pass now. Has to be asked before the bytes that were fed last change."""
-        out, self._out = self._out, []
-        return b"".join(out)
-
-    def feed(self, data: memoryview) -> None:
-        """The next bytes. Raises Malformed where no frame of Kafka's can begin; from there on they
-        pass as they are."""
-        at = 0
-        while at < len(data) and self._waits is None and not self.ends:
-            if self._left:
-                at += self._take(data[at : at + self._left])
-            else:
-                missing = LENGTH.size + self._begins - len(self._head)
-                self._head += data[at : at + missing]
-                at += min(missing, len(data) - at)
-                if len(self._head) == LENGTH.size + self._begins:
-                    self._begin(data[at:])
-        if self._waits is not None:
-            self._behind += data[at:]
-
-    def go_on(self) -> None:
-        """The time is over for which nothing was to pass. Raises Malformed."""
-        passage, self._waits = self._waits, None
-        behind, self._behind = self._behind, bytearray()
-        if passage is not None:
-            self._pass(passage)
-        self.feed(memoryview(behind))
-
-    def rest(self) -> bytes:
-        """The beginning of a frame of which no more will come."""
-        head = bytes(self._head)
-        self._head.clear()
-        return head
-
-    def _take(self, some: memoryview) -> int:
-        size = len(some)
-        if self._frame:
-            self._frame[self._got : self._got + size] = some
-            self._got += size
-        if self._now != "keep":
-            self._out.append(some)
-        self._left -= size
-        if not self._left:
-            self._end()
-        return size
-
-    def _begin(self, behind: memoryview) -> None:
-        head = bytes(self._head)
-        self._head.clear()
-        try:
-            length = frame_length(head[: LENGTH.size])
-            if length < self._begins:
-                raise Malformed(f"it announces a frame of {length} bytes")
-        except Malformed:
-            self._out += [head, behind]
-            raise
-        self._left = length - self._begins
-        self._now = self._wanted(head[LENGTH.size :])
-        if self._now != "pass":
-            self._frame = bytearray(length)
-            self._frame[: self._begins] = head[LENGTH.size :]
-            self._got = self._begins
-        if self._now != "keep":
-            self._out.append(head)
-        if not self._left:
-            self._end()
-
-    def _end(self) -> None:
-        frame, self._frame = memoryview(self._frame), bytearray()
-        if self._now == "read":
-            self._read(frame)
-        elif self._now == "keep":
-            passage = self._kept(frame)
-            if passage.seconds:
-                self._waits = passage
-            else:
-                self._pass(passage)
-
-    def _pass(self, passage: Passage) -> None:
-        if passage.before is not None:
-            passage.before()
-        self._out += passage.instead
-        self.ends = passage.ends
 
 
 _PRODUCE: Final = 0
@@ -218,6 +89,7 @@ class WireConnection:
         self._apis = {**_WRITES, **(_READS if history.reads.topics else {})}
         self._reader: WireReader | None = None
         self._report: Report = history.report
+        self._report.connections += 1
         self._awaited: dict[int, _Awaited] = {}
         self._unnamed: WireProducer | None = None
         self._asked_now: Sequence[AskedBatch] = ()
@@ -247,7 +119,7 @@ class WireConnection:
         key, version, correlation = REQUEST_HEAD.unpack_from(frame)
         if key in self._apis:
             self._requested(frame)
-        whole, client = _framed(frame), _client_of(frame)
+        whole, client = framed(frame), _client_of(frame)
         try:
             chosen = self._interferences.chosen(frame, client, self._history.topic)
         except Malformed:
@@ -294,7 +166,7 @@ class WireConnection:
 
     def _as_it_is(self, frame: memoryview) -> Passage:
         self._responded(frame)
-        return Passage(instead=[_framed(frame)])
+        return Passage(instead=[framed(frame)])
 
     def _swallowed(self, name: str, fault: Interference, frame: memoryview) -> Passage:
         del frame
@@ -320,7 +192,7 @@ class WireConnection:
         del version
         self._did(name, fault)
         return Passage(
-            instead=[_framed(frame)],
+            instead=[framed(frame)],
             seconds=fault.seconds,
             before=partial(self._responded, frame),
         )
@@ -363,6 +235,12 @@ class WireConnection:
             self._awaited[correlation] = _Awaited(
                 api=api, version=version, answered=answered, batches=self._asked_now
             )
+
+    def passes_unread(self, sentence: str) -> bool:
+        """Counts what is not Kafka's; the program may know what to do with it."""
+        self._report.passed[sentence] = self._report.passed.get(sentence, 0) + 1
+        log.info("%s; the rest of its connection passes unread", sentence)
+        return True
 
     def ended(self) -> None:
         """The connection has ended, and with it the wait for answers."""
@@ -466,10 +344,6 @@ class WireConnection:
                 self._reads(client).ended(producer, asked, commit=body.committed)
 
         return answered
-
-
-def _framed(frame: memoryview) -> bytes:
-    return LENGTH.pack(len(frame)) + bytes(frame)
 
 
 def _client_of(frame: memoryview) -> str:

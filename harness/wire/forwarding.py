@@ -1,0 +1,361 @@
+"""Forwards connections from ports on loopback to brokers, while somebody reads along: the recorder
+and the address rewriter.
+
+Bytes are cut into Kafka's frames while they pass. Only frames that somebody wants are copied; of
+all others the beginning alone is looked at. A frame may be kept back until it is there, and
+something else may pass in its place.
+
+A side that does not read slows the other one down: at most what one read returns, and asyncio's own
+limit, waits in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+from linkflap.harness.wire.access import Address
+from linkflap.harness.wire.messages import LENGTH, Malformed, frame_length
+
+_AT_ONCE: Final = 256 << 10
+_room = memoryview(bytearray(_AT_ONCE))
+"""Where every socket's bytes arrive: they are forwarded before the next ones are received."""
+
+
+Wanted = Literal["pass", "read", "keep"]
+"""What is to be done with a frame: nothing, or it is read while it passes, or it is kept back until
+it is there, and something may pass in its place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """What passes in place of a frame that was kept back, after how many `seconds`; `before` is
+    called then. `ends`: its connection ends behind it."""
+
+    instead: Sequence[bytes] = ()
+    seconds: float = 0.0
+    before: Callable[[], None] | None = None
+    ends: bool = False
+
+
+def framed(frame: memoryview) -> bytes:
+    """A frame with its length before it."""
+    return LENGTH.pack(len(frame)) + bytes(frame)
+
+
+class Frames:
+    """One direction of a connection. `wanted` gets the first `begins` bytes of each frame, without
+    its length. `read` gets a frame that passes, before its last bytes do; `kept` gets one that does
+    not, and says what does."""
+
+    def __init__(
+        self,
+        begins: int,
+        wanted: Callable[[bytes], Wanted],
+        read: Callable[[memoryview], None] = lambda frame: None,
+        kept: Callable[[memoryview], Passage] = lambda frame: Passage(instead=[framed(frame)]),
+    ) -> None:
+        self._begins, self._wanted, self._read, self._kept = begins, wanted, read, kept
+        self._head = bytearray()
+        self._frame = bytearray()
+        self._got = self._left = 0
+        self._now: Wanted = "pass"
+        self._out: list[bytes | memoryview] = []
+        self._waits: Passage | None = None
+        self._behind = bytearray()
+        self.ends = False
+        """Whether the connection is to end once what was taken has passed."""
+
+    @property
+    def waits(self) -> float:
+        """For how many seconds nothing more passes; 0: it does now."""
+        return 0.0 if self._waits is None else self._waits.seconds
+
+    def taken(self) -> bytes:
+        """What is to pass now. Has to be asked before the bytes that were fed last change."""
+        out, self._out = self._out, []
+        return b"".join(out)
+
+    def feed(self, data: memoryview) -> None:
+        """The next bytes. Raises Malformed where no frame of Kafka's can begin; from there on they
+        pass as they are."""
+        at = 0
+        while at < len(data) and self._waits is None and not self.ends:
+            if self._left:
+                at += self._take(data[at : at + self._left])
+            else:
+                missing = LENGTH.size + self._begins - len(self._head)
+                self._head += data[at : at + missing]
+                at += min(missing, len(data) - at)
+                if len(self._head) == LENGTH.size + self._begins:
+                    self._begin(data[at:])
+        if self._waits is not None:
+            self._behind += data[at:]
+
+    def go_on(self) -> None:
+        """The time is over for which nothing was to pass. Raises Malformed."""
+        passage, self._waits = self._waits, None
+        behind, self._behind = self._behind, bytearray()
+        if passage is not None:
+            self._pass(passage)
+        self.feed(memoryview(behind))
+
+    def rest(self) -> bytes:
+        """The beginning of a frame of which no more will come."""
+        head = bytes(self._head)
+        self._head.clear()
+        return head
+
+    def _take(self, some: memoryview) -> int:
+        size = len(some)
+        if self._frame:
+            self._frame[self._got : self._got + size] = some
+            self._got += size
+        if self._now != "keep":
+            self._out.append(some)
+        self._left -= size
+        if not self._left:
+            self._end()
+        return size
+
+    def _begin(self, behind: memoryview) -> None:
+        head = bytes(self._head)
+        self._head.clear()
+        try:
+            length = frame_length(head[: LENGTH.size])
+            if length < self._begins:
+                raise Malformed(f"it announces a frame of {length} bytes")
+        except Malformed:
+            self._out += [head, behind]
+            raise
+        self._left = length - self._begins
+        self._now = self._wanted(head[LENGTH.size :])
+        if self._now != "pass":
+            self._frame = bytearray(length)
+            self._frame[: self._begins] = head[LENGTH.size :]
+            self._got = self._begins
+        if self._now != "keep":
+            self._out.append(head)
+        if not self._left:
+            self._end()
+
+    def _end(self) -> None:
+        frame, self._frame = memoryview(self._frame), bytearray()
+        if self._now == "read":
+            self._read(frame)
+        elif self._now == "keep":
+            passage = self._kept(frame)
+            if passage.seconds:
+                self._waits = passage
+            else:
+                self._pass(passage)
+
+    def _pass(self, passage: Passage) -> None:
+        if passage.before is not None:
+            passage.before()
+        self._out += passage.instead
+        self.ends = passage.ends
+
+
+class ReadsAlong(Protocol):
+    """What reads along on one connection. `passes_unread`: whether the rest of a connection that is
+    not Kafka's from a point on passes all the same, or is ended; a sentence says what came."""
+
+    requests: Frames
+    responses: Frames
+
+    def passes_unread(self, sentence: str) -> bool: ...
+
+    def ended(self) -> None: ...
+
+
+class _OneSide(asyncio.BufferedProtocol):
+    """One of the two sockets of a connection. Its bytes are read along by `frames`, until they are
+    no Kafka's."""
+
+    def __init__(self, frames: Frames, along: ReadsAlong, whose: str) -> None:
+        self._frames: Frames | None = frames
+        self._along, self._whose = along, whose
+        self.transport: asyncio.Transport | None = None
+        self.other: _OneSide | None = None
+        self.ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        del sizehint
+        return _room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = _room[:nbytes]
+        if self._frames is None:
+            self._forward(bytes(data))
+            return
+        waited = self._frames.waits
+        self._read(partial(self._frames.feed, data), self._frames)
+        if not waited:
+            self._wait()
+
+    def _read(self, feed: Callable[[], None], frames: Frames) -> None:
+        """Reads along, and forwards what is to pass."""
+        try:
+            feed()
+        except Malformed as error:
+            self._frames = None
+            said = f"{self._whose} sent what is no request or answer of Kafka's: {error}"
+            if not self._along.passes_unread(said):
+                self.end()
+                return
+        # copied: what a socket does not accept at once is kept as it was given (Python 3.12)
+        self._forward(frames.taken())
+        if frames.ends:
+            self.end()
+
+    def _forward(self, data: bytes) -> None:
+        if data and self.other is not None and self.other.transport is not None:
+            self.other.transport.write(data)
+
+    def _wait(self) -> None:
+        """Where nothing more is to pass for a time, nothing more is received."""
+        frames = self._frames
+        if frames is not None and frames.waits and self.transport is not None:
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_later(frames.waits, self._go_on, frames)
+
+    def _go_on(self, frames: Frames) -> None:
+        if self.transport is None:  # it has gone meanwhile
+            return
+        self.transport.resume_reading()
+        self._read(frames.go_on, frames)
+        self._wait()
+        if self.ended and not frames.waits and not self._pass_end() and self.transport is not None:
+            self.transport.close()
+
+    def end(self) -> None:
+        """Ends the connection: its client gets what came before, and no more."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def eof_received(self) -> bool:
+        """The end of one direction is passed on; that of both closes the connection."""
+        self.ended = True
+        if self._frames is not None and self._frames.waits:
+            return True
+        return self._pass_end()
+
+    def _pass_end(self) -> bool:
+        if self._frames is not None:
+            self._forward(self._frames.rest())
+        if self.other is None or self.other.transport is None or self.other.ended:
+            return False
+        self.other.transport.write_eof()
+        return True
+
+    def pause_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        other, self.other, self.transport = self.other, None, None
+        if other is not None and other.transport is not None:
+            other.transport.close()
+
+
+class _FromClient(_OneSide):
+    """The side of the client, which is not read before the broker is connected."""
+
+    def __init__(
+        self, along: ReadsAlong, broker: Address, whose: str, forwarder: Forwarder
+    ) -> None:
+        super().__init__(along.requests, along, whose)
+        self._broker, self._forwarder = broker, forwarder
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        assert self.transport is not None
+        self.transport.pause_reading()
+        self._forwarder.clients.add(self)
+        task = asyncio.get_running_loop().create_task(self._connect())
+        self._forwarder.tasks.add(task)
+        task.add_done_callback(self._forwarder.tasks.discard)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._forwarder.clients.discard(self)
+        self._along.ended()
+
+    async def _connect(self) -> None:
+        broker = _OneSide(self._along.responses, self._along, "a broker")
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: broker, *self._broker)
+        except OSError:
+            if self.transport is not None:
+                self.transport.abort()
+            return
+        if self.transport is None:  # the client has gone meanwhile
+            if broker.transport is not None:
+                broker.transport.close()
+            return
+        self.other, broker.other = broker, self
+        self.transport.resume_reading()
+
+
+class Forwarder:
+    """Forwards connections; `whose` they are, for sentences about them."""
+
+    def __init__(self, whose: str) -> None:
+        self._whose = whose
+        self.clients: set[_FromClient] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._servers: list[asyncio.Server] = []
+
+    async def listen(self, port: int, broker: Address, along: Callable[[], ReadsAlong]) -> None:
+        """Forwards connections to `port` on loopback to a broker; `along` is called for each."""
+        server = await asyncio.get_running_loop().create_server(
+            lambda: _FromClient(along(), broker, self._whose, self), "127.0.0.1", port
+        )
+        self._servers.append(server)
+
+    def end_connections(self) -> None:
+        """Ends the connections of all clients, which have to connect again."""
+        for client in list(self.clients):
+            client.end()
+
+    def close(self) -> None:
+        """Takes no more connections."""
+        for server in self._servers:
+            server.close()
+
+
+def forward_until_ended(run: Callable[[Path, asyncio.Event], Coroutine[Any, Any, None]]) -> int:
+    """The main function of a process that forwards: `run` gets the folder that is its argument, and
+    an event that SIGTERM sets. Logs to standard output."""
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s.%(msecs)03d %(message)s",
+        datefmt="%H:%M:%S",
+        stream=sys.stdout,
+    )
+
+    async def main() -> None:
+        ends = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ends.set)
+        await run(Path(sys.argv[1]), ends)
+
+    asyncio.run(main())
+    return 0
