@@ -64,7 +64,7 @@ class ComparedKind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class SuiteComparison:
     """What differs between two suites, new failures first. `differs`: options of the suites that
     are not the same, so that rates may differ for that reason."""
 
@@ -73,7 +73,7 @@ class Comparison:
     kinds: tuple[ComparedKind, ...]
 
 
-def compare(now: SuiteFolder, before: SuiteFolder) -> Comparison:
+def compare(now: SuiteFolder, before: SuiteFolder) -> SuiteComparison:
     """Compares the failures of a suite with those of an earlier one."""
     ours, theirs = _counts(now.results), _counts(before.results)
     kinds = [
@@ -84,7 +84,7 @@ def compare(now: SuiteFolder, before: SuiteFolder) -> Comparison:
         )
         for kind in sorted({*ours, *theirs})
     ]
-    return Comparison(
+    return SuiteComparison(
         before=str(before.root),
         differs=tuple(_differs(now.plan, before.plan)),
         kinds=tuple(
@@ -121,7 +121,7 @@ def _differs(now: Plan, before: Plan) -> Iterator[str]:
             yield f"--{name}"
 
 
-def text(found: Comparison) -> str:
+def text(found: SuiteComparison) -> str:
     """The comparison as Markdown, readable as plain text."""
     lines = [f"## Against {in_markdown(found.before)}", ""]
     if found.differs:
@@ -138,7 +138,7 @@ def text(found: Comparison) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(found: Comparison, folder: Path) -> Path:
+def write(found: SuiteComparison, folder: Path) -> Path:
     """Writes the comparison into a suite directory, as JSON."""
     path = folder / AGAINST
     write_whole(path, msgspec.json.format(msgspec.json.encode(asdict(found)), indent=1))

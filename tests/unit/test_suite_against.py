@@ -15,7 +15,7 @@ from linkflap.chaos.generator import GeneratorBounds
 from linkflap.cli.commands import linkflap
 from linkflap.cli.suite_work import work
 from linkflap.harness.model.errors import InputError
-from linkflap.suite.against import AGAINST, Comparison, compare, text
+from linkflap.suite.against import AGAINST, SuiteComparison, compare, text
 from linkflap.suite.folder import Plan, RunResult, SuiteFolder
 from linkflap.suite.observed import Observed
 from linkflap.suite.work import Suite, Workers
@@ -34,7 +34,7 @@ def suite(root: Path, kinds: Mapping[str, int], runs: int, plan: Plan = PLAN) ->
     return folder
 
 
-def changes(found: Comparison) -> list[tuple[str, str, bool]]:
+def changes(found: SuiteComparison) -> list[tuple[str, str, bool]]:
     return [(each.kind, each.change, each.shown) for each in found.kinds]
 
 

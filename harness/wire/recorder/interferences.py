@@ -28,7 +28,7 @@ from linkflap.harness.wire.messages import (
     encode_response,
     schema,
 )
-from linkflap.harness.wire.recorder.settings import SEEN_EACH, SEEN_SIZE, Asked, Done
+from linkflap.harness.wire.recorder.settings import SEEN_EACH, SEEN_SIZE, Asked, InterferencesDone
 
 PRODUCE: Final = 0
 FETCH: Final = 1
@@ -74,9 +74,9 @@ class Interferences:
         self._done: Counter[str] = Counter()
 
     @property
-    def done(self) -> Done:
+    def done(self) -> InterferencesDone:
         """What is reported to the harness."""
-        return Done(number=self._number, done=dict(self._done))
+        return InterferencesDone(number=self._number, done=dict(self._done))
 
     def ask(self, asked: Asked) -> bool:
         """Another fault has begun, or one has ended. Returns whether brokers offer other versions

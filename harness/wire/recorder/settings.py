@@ -48,7 +48,7 @@ class Asked(msgspec.Struct, kw_only=True):
     faults: dict[str, Interference] = msgspec.field(default_factory=dict)
 
 
-class Done(msgspec.Struct, kw_only=True):
+class InterferencesDone(msgspec.Struct, kw_only=True):
     """The request of the harness that is in effect, and how often each fault was done to a request
     or answer so far."""
 
@@ -85,12 +85,12 @@ def read_asked(folder: Path) -> Asked:
     return msgspec.json.decode((folder / ASKED).read_bytes(), type=Asked)
 
 
-def read_done(folder: Path) -> Done:
+def read_done(folder: Path) -> InterferencesDone:
     """What the recorder reported last; nothing before its first report."""
     try:
-        return msgspec.json.decode((folder / DONE).read_bytes(), type=Done)
+        return msgspec.json.decode((folder / DONE).read_bytes(), type=InterferencesDone)
     except FileNotFoundError:
-        return Done()
+        return InterferencesDone()
 
 
 def read_settings(folder: Path) -> Settings:
