@@ -218,7 +218,7 @@ class WireConnection:
         except Malformed:
             self._report.unreadable(f"answer to ApiVersions v{version} that a fault has chosen")
             return self._as_it_is(frame)
-        if offers != _framed(frame):  # the broker offers higher ones
+        if offers != framed(frame):  # the broker offers higher ones
             self._did(name, fault)
         return Passage(instead=[offers])
 
