@@ -249,6 +249,12 @@ def test_every_file_that_a_document_names_exists() -> None:
     assert sorted((page, path) for page, path in named if not (ROOT / path).is_file()) == []
 
 
+def test_the_index_has_every_page() -> None:
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    listed = re.findall(r"\(([a-z-]+\.md)\)", (ROOT / "docs" / "index.md").read_text())
+    assert sorted(listed) == sorted(pages)
+
+
 LAYERS = runpy.run_path(str(ROOT / "docs" / "make_layers.py"))
 MAKE = runpy.run_path(str(ROOT / "docs" / "make_map.py"))
 
