@@ -380,6 +380,28 @@ def test_a_client_that_is_refused_was_promised_nothing_and_its_retry_is_the_same
     assert (send.outcome, send.offsets.tolist()) == ("ok", [4])
 
 
+@pytest.mark.parametrize(
+    ("does", "options", "outcome"),
+    [
+        ("unanswered", {}, "ok"),
+        ("delayed", {"seconds": 60.0}, "ok"),
+        ("refused", {"error": "NOT_LEADER_OR_FOLLOWER"}, "ok"),
+        # its broker never got it
+        ("refused", {"error": "NOT_LEADER_OR_FOLLOWER", "carried_out": False}, "info"),
+    ],
+)
+def test_an_answer_that_comes_after_a_fault_is_not_changed(
+    wire: Wire, does: Does, options: Mapping[str, Any], outcome: str
+) -> None:
+    program = wire.connection()
+    wire.fault(does, "Produce", **options)
+    asked = wire.produce(program, batch(b"1"))
+    wire.faults.ask(Asked(number=2))
+    wire.written(program, asked, 4)
+    assert [send.outcome for send in wire.sends()] == [outcome]
+    assert (wire.done, program.responses.ends) == (int(outcome == "info"), False)
+
+
 def test_a_refused_commit_goes_on_until_it_is_answered(wire: Wire) -> None:
     program = wire.connection()
     asked = wire.produce(program, transactional(b"x"))
@@ -560,25 +582,6 @@ def test_a_transaction_is_one_operation(wire: Wire) -> None:
     assert [(s.ending, s.outcome) for s in wire.sends()][-1] == ("abort", "ok")
 
 
-@pytest.mark.parametrize("taken_for", ["committed", "aborted"])
-def test_a_client_that_takes_a_refused_commit_for_its_end_leaves_its_outcome_unknown(
-    wire: Wire, taken_for: str
-) -> None:
-    """Whether the broker has carried it out is not known: what comes next is another transaction,
-    whose end says nothing of the first."""
-    program = wire.connection()
-    wire.written(program, wire.produce(program, transactional(b"x")), 10)
-    wire.fault("refused", "EndTxn", error="NOT_COORDINATOR")
-    wire.ended(program, wire.end(program, commit=True))
-    wire.written(program, wire.produce(program, transactional(b"y", sequence=1)), 12)
-    commit = taken_for == "committed"
-    wire.ended(program, wire.end(program, commit=commit))
-    assert [(s.ending, s.outcome, s.offsets.tolist()) for s in wire.sends()] == [
-        ("commit", "info", [10]),
-        ("commit" if commit else "abort", "ok", [12]),
-    ]
-
-
 def test_a_fenced_commit_was_not_done_unless_it_was_asked_before(wire: Wire) -> None:
     program = wire.connection()
     wire.produce(program, transactional(b"x"))
@@ -735,6 +738,34 @@ def test_a_transaction_commits_without_what_was_not_acknowledged(wire: Wire) -> 
     assert found(0) == set()
     assert found(0, 1) == set()
     assert "lost-write" in found(1)
+
+
+@pytest.mark.parametrize("taken_for", ["commit", "abort"])
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_the_end_of_the_next_transaction_says_nothing_of_one_whose_end_was_refused(
+    wire: Wire, taken_for: str, carried_out: bool
+) -> None:
+    """A client that writes on without asking again: the broker has ended the first transaction, or
+    has not, and is accused of neither."""
+    program, commit = wire.connection(), taken_for == "commit"
+    wire.written(program, wire.produce(program, transactional(b"x")), 0)
+    wire.fault("refused", "EndTxn", error="NOT_COORDINATOR", carried_out=carried_out)
+    wire.ended(program, wire.end(program, commit=True))
+    next_at = 2 if carried_out else 1
+    wire.written(program, wire.produce(program, transactional(b"y", sequence=1)), next_at)
+    wire.ended(program, wire.end(program, commit=commit))
+    assert [(s.ending, s.outcome) for s in wire.sends()] == [("commit", "info"), (taken_for, "ok")]
+
+    def found(ending: str) -> set[str]:
+        made = Log("A").data(-1, pid=7, sequence=0, transactional=True)
+        made = made.marker("commit", pid=7) if carried_out else made
+        made = made.data(-1, pid=7, sequence=1, transactional=True).marker(ending, pid=7)
+        seen = named(wire, made, Log("B"))
+        ended = judged("commit-aborted", seen)
+        return kinds(seen) | {each.kind for each in ended if isinstance(each, Found)}
+
+    assert found(taken_for) == set()
+    assert found("abort" if commit else "commit")
 
 
 def test_without_a_producer_id_a_record_is_known_by_offset_and_crc(wire: Wire) -> None:

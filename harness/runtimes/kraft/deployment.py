@@ -121,7 +121,7 @@ class ClusterRecorder(ServiceProgram):
 
     def interfere(self, fault: str, what: Interference | None) -> None:
         """Does this to requests from now on, for the fault with this id; None: no more. Returns
-        when it does. Raises DeadlineExceeded."""
+        when it does. Raises DeadlineExceeded, and SetupError where the recorder has died."""
         with self._lock:
             others = {name: one for name, one in self._asked.faults.items() if name != fault}
             self._asked = Asked(
@@ -133,10 +133,15 @@ class ClusterRecorder(ServiceProgram):
                 with contextlib.suppress(ProcessLookupError):  # it has died
                     os.kill(pid, signal.SIGUSR1)
             until(
-                lambda: read_done(self._folder).number == self._asked.number,
+                self._does_as_asked,
                 within=END_WITHIN,
                 what=f"the {self._name} to change requests, or to stop it",
             )
+
+    def _does_as_asked(self) -> bool:
+        if not self.alive:
+            raise SetupError(f"the {self._name} has died; see {self.log}")
+        return read_done(self._folder).number == self._asked.number
 
     def interfered(self, fault: str) -> int:
         """How often it has done to a request or answer what this fault asked for."""

@@ -138,7 +138,8 @@ class WireConnection:
             fates.append(partial(self._swallowed, name, fault))
             return Passage(instead=[whole, whole])
         if fault.does == "refused" and key != FETCH:
-            fates.append(partial(self._instead, name, fault, refusal(frame, body, fault.error)))
+            refused = partial(self._instead, name, fault, refusal(frame, body, fault.error))
+            fates.append(partial(self._if_asked, name, refused) if fault.carried_out else refused)
             return Passage(instead=[whole if fault.carried_out else nothing(correlation)])
         changed = {
             "unanswered": self._unanswered,
@@ -146,7 +147,7 @@ class WireConnection:
             "refused": self._refused_fetch,
             "downgraded": self._downgraded,
         }[fault.does]
-        fates.append(partial(changed, name, fault, version))
+        fates.append(partial(self._if_asked, name, partial(changed, name, fault, version)))
         return Passage(instead=[whole])
 
     def _kept_response(self, frame: memoryview) -> Passage:
@@ -163,6 +164,10 @@ class WireConnection:
         self._interferences.did(name)
 
     # What becomes of an answer.
+
+    def _if_asked(self, name: str, fate: Fate, frame: memoryview) -> Passage:
+        """The fault may have ended since the request."""
+        return fate(frame) if self._interferences.asked(name) else self._as_it_is(frame)
 
     def _as_it_is(self, frame: memoryview) -> Passage:
         self._responded(frame)

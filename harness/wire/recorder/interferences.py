@@ -85,6 +85,10 @@ class Interferences:
         self._faults, self._number = asked.faults, asked.number
         return _downgraded(self._faults) != before
 
+    def asked(self, name: str) -> bool:
+        """Whether a fault lasts."""
+        return name in self._faults
+
     def saw(self, api: int) -> None:
         """A request has come."""
         at = (api & 0xFF) * SEEN_EACH.size
