@@ -171,8 +171,9 @@ def _about(topology: Topology, *, fails_over: bool) -> str:
     )
     if not fails_over:
         return flaps
+    ended = "is cut off" if topology.attached else "is killed"
     return (
-        f"{flaps}; {first.source} is killed with transactions open; clients fail over to "
+        f"{flaps}; {first.source} {ended} with transactions open; clients fail over to "
         f"{first.destination} and go on"
     )
 

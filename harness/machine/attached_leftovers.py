@@ -6,6 +6,9 @@ them. It refuses to start where there is a topic or group of such a name (`owned
 one later was made by the run, and is removed at its end; after its death by its watchdog, or by
 `linkflap clean`. MirrorMaker 2 makes one more topic, HEARTBEATS, that others may have too. It is
 removed where it was not there before, and if it is empty: linkflap's never writes to it.
+
+One run at a time plays on a cluster, whatever the names of its clusters: IN_USE is there until all
+else is removed.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ GONE_WITHIN: Final = 20.0
 """Seconds in which topics and groups must be gone. Members of a group that died stay in it until
 their session ends: 6 s for linkflap's own (`harness.workloads.readers`)."""
 HEARTBEATS: Final = "heartbeats"
+IN_USE: Final = "linkflap.in-use.internal"
+"""The topic that a run makes first and removes last, so that no other plays on the cluster."""
 _GROUP: Final = re.compile(r"linkflap[.-].*")
 
 
@@ -113,6 +118,7 @@ def remove(cluster: Attached) -> Iterator[str]:
                 ]
             )
         until(gone, within=GONE_WITHIN, every=0.5, what=f"what was made on {where} to be gone")
+        _settle(admin.delete_topics([IN_USE], operation_timeout=ASK_SECONDS))
     except DeadlineExceeded:
         names = [*(f"topic {name}" for name in left[0]), *(f"group {name}" for name in left[1])]
         raise StillThere(

@@ -168,6 +168,12 @@ def group_of(spec: WorkloadSpec) -> str:
     return ""
 
 
+def transactional_id_of(client: str) -> str:
+    """The transactional id of a client of linkflap's. No program of others has such a one, where
+    these use the cluster too: each would fence the other."""
+    return f"{OWN_GROUPS}{client}"
+
+
 IN_SYNC: Final = "min.insync.replicas"
 CapturedFrom = Literal["disk", "fetch"]
 

@@ -24,13 +24,14 @@ from types import MappingProxyType
 from typing import Final, NoReturn
 
 import msgspec
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
 from linkflap.harness.machine import children, ledger
 from linkflap.harness.machine.attached_leftovers import (
     ASK_SECONDS,
     HEARTBEATS,
+    IN_USE,
     Attached,
     admin_of,
     owned,
@@ -262,6 +263,7 @@ class AttachedDeployment(DeploymentParts):
         touched = [_refuse_owned(cluster, names) for cluster in found.values()]
         start_watchdog()
         for each in touched:
+            _claim(each)
             ledger.add_attached(each)
             self._touched.append(each)
         for name, cluster in found.items():
@@ -402,17 +404,21 @@ def _refuse_twins(clusters: Iterable[AttachedCluster]) -> None:
 
 def _refuse_owned(found: AttachedCluster, names: tuple[str, ...]) -> Attached:
     """What the run of a topology with clusters of these names owns on one of them. Raises
-    InputError where something has such a name already, or where the run may not make topics."""
+    InputError where something has such a name already, where another run plays, or where the run
+    may not make topics."""
     where = f"cluster {found.name} at {found.bootstrap}"
     admin = admin_of(found.bootstrap)
     probe = f"{found.name}.{CANARY}"
     try:
+        known = admin.list_topics(timeout=ASK_SECONDS).topics
+        if IN_USE in known:
+            raise _in_use(where)
         cluster = Attached(
             name=found.name,
             bootstrap=found.bootstrap,
             id=found.id,
             clusters=names,
-            had_heartbeats=HEARTBEATS in admin.list_topics(timeout=ASK_SECONDS).topics,
+            had_heartbeats=HEARTBEATS in known,
         )
         topics, groups = owned(cluster, admin)
         there = [*(f"topic {name}" for name in topics), *(f"group {name}" for name in groups)]
@@ -431,6 +437,31 @@ def _refuse_owned(found: AttachedCluster, names: tuple[str, ...]) -> Attached:
             f"both, for topics named {found.name}.*"
         ) from None
     return cluster
+
+
+def _claim(cluster: Attached) -> None:
+    """Makes IN_USE. Raises InputError where another run has made it."""
+    where = f"cluster {cluster.name} at {cluster.bootstrap}"
+    admin = admin_of(cluster.bootstrap)
+    try:
+        admin.create_topics([NewTopic(IN_USE, 1, 1)])[IN_USE].result(ASK_SECONDS)
+    except TimeoutError:
+        raise InputError(f"{where} gave no answer in time about a new topic {IN_USE}") from None
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise InputError(
+                f"topic {IN_USE} cannot be made on {where} ({error.args[0].str()}); a run needs "
+                "it, so that no other plays there"
+            ) from None
+        raise _in_use(where) from None
+
+
+def _in_use(where: str) -> InputError:
+    return InputError(
+        f"another run of linkflap plays on {where}, which has its topic {IN_USE}; wait for its "
+        "end, remove what a killed run left with `linkflap clean`, or delete the topic if that "
+        "run was on a machine that is gone"
+    )
 
 
 def check(topology: Topology) -> None:

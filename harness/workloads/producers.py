@@ -28,6 +28,7 @@ from linkflap.harness.model.history import Ending, OutcomeName
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.payload import KEYS, LARGEST_VALUE, Values
 from linkflap.harness.model.protocols import Moment
+from linkflap.harness.model.scenario import transactional_id_of
 from linkflap.harness.model.wait import now
 from linkflap.harness.workloads.client import SLICE, VIA, Client, Context, Options
 from linkflap.harness.workloads.incarnation import Incarnation, InvokedOperation
@@ -232,7 +233,9 @@ class Producing(Client):
     def born(self, given_up: Callable[[], bool]) -> Incarnation | None:
         """A new incarnation. InitProducerId with the transactional id ends what an earlier one left
         open, and fences it."""
-        incarnation = self.new_incarnation(self.name if self.transactional else "")
+        incarnation = self.new_incarnation(
+            transactional_id_of(self.name) if self.transactional else ""
+        )
         flight = incarnation.invoke("init")
         ended = CallEnd(outcome="ok", usable=True)
         if self.transactional:

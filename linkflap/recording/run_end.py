@@ -38,7 +38,7 @@ from linkflap.harness.model.events import ClientStalled, Interrupted, NotEnded, 
 from linkflap.harness.model.history import Watermark
 from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.protocols import Cluster, Deployment
-from linkflap.harness.model.scenario import Scenario, group_of
+from linkflap.harness.model.scenario import Scenario, group_of, transactional_id_of
 from linkflap.harness.model.security import beside
 from linkflap.harness.model.threads import Background
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic, topic_name
@@ -445,7 +445,7 @@ def _producer(crew: Crew, number: int, within: float) -> _Client:
         within=within,
         cluster=lambda: crew.members[number].cluster,
         done=lambda: sum(crew.members[number].counts.acknowledged.values()),
-        transactional_id="" if crew.spec.kind == "idempotent" else name,
+        transactional_id="" if crew.spec.kind == "idempotent" else transactional_id_of(name),
     )
 
 

@@ -133,8 +133,9 @@ def test_a_run_that_is_ended_leaves_nothing_on_the_clusters(
     try:
         running.says("phase breaking things")
         assert contents(linkflap_deployment) != before
-        with pytest.raises(InputError, match="and a run uses such names"):
-            linkflap.run("baseline", topology=topology, folder=tmp_path / "second")
+        for second in (topology, topology.replace("A@", "C@").replace("B@", "D@")):
+            with pytest.raises(InputError, match="another run of linkflap plays"):
+                linkflap.run("baseline", topology=second, folder=tmp_path / "second")
         running.send(number)
         until(
             lambda: contents(linkflap_deployment) == before,

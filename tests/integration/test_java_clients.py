@@ -26,7 +26,7 @@ from linkflap.harness.capture.logs import Captures
 from linkflap.harness.jvm import Bridge
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.model.history import Operation
-from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.scenario import WorkloadSpec, transactional_id_of
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
@@ -169,9 +169,10 @@ LAST_EPOCH = 32_767
 def nearly_used_up(deployment: ProcessDeployment) -> None:
     """Each initialisation of a transactional id raises its epoch, until few are left."""
     asked = Wire(deployment.clusters["A"].brokers[1].client_address)
+    name = transactional_id_of("transactional-1")
     try:
-        asked.coordinator("transactional-1", TRANSACTION)  # so that there is one
-        while asked.init_producer_id("transactional-1").epoch < LAST_EPOCH - 20:
+        asked.coordinator(name, TRANSACTION)  # so that there is one
+        while asked.init_producer_id(name).epoch < LAST_EPOCH - 20:
             pass
     finally:
         asked.close()
