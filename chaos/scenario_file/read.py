@@ -276,6 +276,7 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
         tables |= {("cluster", key, "config"): table.config for key, table in file.cluster.items()}
         at = next((at for at, config in tables.items() if IN_SYNC in config), ())
         reader.placed((*at, IN_SYNC), lambda: schedule.check_in_sync(made))
+    _refuse_fetching_compacted(reader, file, made)
     if made.budgets.of_failovers and not any(spec.name.fails_over for spec in made.schedule):
         reader.fail(
             ("budgets",),
@@ -283,6 +284,31 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
             "failover-planned or failover-forced, or leave the budgets out",
         )
     return made
+
+
+def _refuse_fetching_compacted(reader: Reader, file: ScenarioFile, made: Scenario) -> None:
+    """How far a cleaner came is in a file on the broker's disk. Without it, what it removed would
+    look lost."""
+    settings: dict[KeyPath, str] = {
+        ("topics", "config", _CLEANUP): made.topics.config.get(_CLEANUP, "")
+    }
+    if _CLEANUP not in made.topics.config:
+        settings |= {
+            ("cluster", key, "config", f"log.{_CLEANUP}"): str(
+                table.config.get(f"log.{_CLEANUP}", "")
+            )
+            for key, table in file.cluster.items()
+        }
+    for at, policy in settings.items():
+        if made.topics.capture == "fetch" and "compact" in policy:
+            reader.fail(
+                at,
+                f'{at[-1]} is {policy!r}, and capture = "fetch" cannot tell how far a cleaner '
+                "came; leave capture or compaction out",
+            )
+
+
+_CLEANUP: Final = "cleanup.policy"
 
 
 def _budgets(reader: Reader, file: ScenarioFile) -> Budgets:

@@ -467,6 +467,14 @@ options = {{ {options} }}"""
             "min.insync.replicas is 4, and topics on cluster A have 3 replicas, so that no write",
         ),
         (
+            '[topics]\ncapture = "fetch"\nconfig = { "cleanup.policy" = "compact,delete" }',
+            "cleanup.policy is 'compact,delete', and capture = \"fetch\" cannot tell how far",
+        ),
+        (
+            '[topics]\ncapture = "fetch"\n[cluster.A.config]\n"log.cleanup.policy" = "compact"',
+            "log.cleanup.policy is 'compact', and capture = \"fetch\" cannot tell how far",
+        ),
+        (
             "[cluster.B.config]\nmin.insync.replicas = 2",
             "min.insync.replicas is 2, and topics on cluster B have 1 replica, so that no write",
         ),
