@@ -286,6 +286,8 @@ def check(topology: Topology) -> None:
         found = look_for(asked)
         if found is None and not distribution.cached(asked):
             missing.append(distribution.described(asked))
+        if found:
+            distribution.check_broker(found)
         missing.append(javas.lacking(found.version if found else asked))
     if not toxiproxy.cached():
         missing.append(toxiproxy.DESCRIBED)

@@ -46,7 +46,7 @@ from linkflap.harness.model.events import Event, FailoverRefused, JournalPartiti
 from linkflap.harness.model.faults import OF_BROKERS_MIRRORS
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.runtimes.distribution import cluster_mirroring
-from linkflap.harness.runtimes.distribution.kafka import Kafka, look_for
+from linkflap.harness.runtimes.distribution.kafka import BROKER_CLASSES, Kafka, look_for
 from linkflap.harness.runtimes.kraft.configuration import BrokerPorts, server_properties
 from linkflap.topologies import parse
 from tests.unit.test_cluster_mirroring_verbs import RowFields, headers, row
@@ -264,6 +264,8 @@ def build(folder: Path, classes: list[str]) -> Path:
     folder.mkdir()
     with zipfile.ZipFile(folder / "kafka-clients-4.2.0-SNAPSHOT.jar", "w") as jar:
         jar.writestr("kafka/kafka-version.properties", "version=4.2.0-SNAPSHOT\ncommitId=1\n")
+        for name in BROKER_CLASSES:
+            jar.writestr(f"{name.replace('.', '/')}.class", b"")
         for name in classes:
             jar.writestr(f"{ADMIN}{name}.class", b"")
     return folder

@@ -246,6 +246,22 @@ def test_a_directory_says_its_own_version(tmp_path: Path, layout: str) -> None:
     assert kafka(str(folder)).key != found.key, "a rebuilt Kafka must not use the old one's archive"
 
 
+@pytest.mark.parametrize("lacking", kafkas.BROKER_CLASSES)
+def test_a_directory_that_lacks_a_class_of_a_broker_is_refused(
+    tmp_path: Path, lacking: str
+) -> None:
+    with zipfile.ZipFile(tmp_path / "kafka-clients-4.2.0.jar", "w") as archive:
+        archive.writestr("kafka/kafka-version.properties", "version=4.2.0\n")
+    with zipfile.ZipFile(tmp_path / "kafka_2.13-4.2.0.jar", "w") as archive:
+        for name in set(kafkas.BROKER_CLASSES) - {lacking}:
+            archive.writestr(f"{name.replace('.', '/')}.class", b"")
+    with pytest.raises(InputError, match=f"has no jar with {lacking}, without which no broker"):
+        kafkas.check_broker(kafka(str(tmp_path)))
+    with zipfile.ZipFile(tmp_path / "other.jar", "w") as archive:
+        archive.writestr(f"{lacking.replace('.', '/')}.class", b"")
+    kafkas.check_broker(kafka(str(tmp_path)))
+
+
 @pytest.mark.parametrize(
     "version", ["4.2.0", "4.4.0-SNAPSHOT", "4.2.0-inkless-SNAPSHOT", "1f3c9ab-dirty", "my-branch"]
 )

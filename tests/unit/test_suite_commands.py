@@ -22,6 +22,7 @@ from linkflap.cli.suite import kind_of
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.runtimes.distribution.kafka import BROKER_CLASSES
 from linkflap.recording import soak as recorded_rounds
 from linkflap.recording.soak import LivingClusters, Size, killed_by
 from linkflap.suite import rounds
@@ -77,6 +78,8 @@ def test_a_folder_of_jars_is_code_too(
     (tmp_path / "libs").mkdir()
     with zipfile.ZipFile(tmp_path / "libs" / "kafka-clients-9.9.9.jar", "w") as jar:
         jar.writestr("kafka/kafka-version.properties", "version=9.9.9")
+        for name in BROKER_CLASSES:
+            jar.writestr(f"{name.replace('.', '/')}.class", b"")
     built = scenario(
         "baseline", ScenarioRequest(seed=1, clients="java@./libs" if where == "clients" else None)
     )

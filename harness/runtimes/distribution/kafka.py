@@ -139,6 +139,33 @@ def _local(folder: Path) -> Kafka:
     )
 
 
+BROKER_CLASSES: Final = (
+    "kafka.Kafka",
+    "kafka.tools.StorageTool",
+    "org.apache.kafka.controller.QuorumController",
+    "org.apache.kafka.raft.KafkaRaftClient",
+    "org.apache.kafka.coordinator.group.GroupCoordinator",
+)
+"""What linkflap starts, and one class each of some of Kafka's other jars that a broker loads."""
+
+
+def check_broker(kafka: Kafka) -> None:
+    """Raises InputError for a folder that lacks classes of a broker."""
+    lacking = {name: f"{name.replace('.', '/')}.class" for name in BROKER_CLASSES}
+    for path in kafka.jars:
+        try:
+            with zipfile.ZipFile(path) as jar:
+                inside = set(jar.namelist())
+        except (OSError, zipfile.BadZipFile) as error:
+            raise InputError(f"{path} is not a readable jar ({error}); build it again") from error
+        lacking = {name: file for name, file in lacking.items() if file not in inside}
+    if lacking:
+        raise InputError(
+            f"{kafka.jars[0].parent} has no jar with {', '.join(lacking)}, without which no broker "
+            "starts; name a directory with all jars of one Kafka"
+        )
+
+
 def _version_in(clients: Path) -> str:
     """The version of kafka-clients, from its kafka/kafka-version.properties."""
     try:
