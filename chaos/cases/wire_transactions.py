@@ -33,6 +33,7 @@ class WireTransactional:
         self._at = bench.ask(self.coordinator)
         self.producer = self._at.init_producer_id(self.id, timeout=timeout)
         self._sequences: dict[TopicPartition, int] = {}
+        self._taken: tuple[TopicPartition, bytes] = (("", 0), b"")
 
     @property
     def wire(self) -> Wire:
@@ -52,17 +53,24 @@ class WireTransactional:
         """
         at = self._sequences.get(tp, 0)
         batch = record_batch(values, producer=self.producer, sequence=at, transactional=True)
+        answer = self._sent(tp, batch, version)
+        if answer[0] == "none":
+            self._sequences[tp], self._taken = at + len(values), (tp, batch)
+        return answer
 
+    def repeat(self) -> str:
+        """Produce of the last batch that was taken; the error's name, or "none"."""
+        tp, batch = self._taken
+        return self._sent(tp, batch, version=9)[0]
+
+    def _sent(self, tp: TopicPartition, batch: bytes, version: int) -> tuple[str, int]:
         def answered() -> tuple[str, int] | None:
             answer = self._at.produce(tp, batch, transactional_id=self.id, version=version)
             return None if answer[0] in _RETRIED else answer
 
-        answer = until(
+        return until(
             answered, within=30, what=f"{tp[0]}-{tp[1]} to take a batch of {self.id}", every=0.05
         )
-        if answer[0] == "none":
-            self._sequences[tp] = at + len(values)
-        return answer
 
     def write_to(self, leader: Broker, bench: Bench, tp: TopicPartition, *values: bytes) -> None:
         """As `write`, where another broker than the coordinator leads."""

@@ -437,3 +437,22 @@ def share_isolation(bench: Bench, *, read_committed: bool) -> Observation:
 
     wait_for("the share group to read to the end", to_the_last, state=lambda: read)
     return Observation(shown="aborted" in read, facts={"read": read})
+
+
+@case("KIP-890-late-copy", ONE, claim={"late": True}, control={"late": False})
+def late_copy(bench: Bench, *, late: bool) -> Observation:
+    """A client sent a batch twice, on two connections. The broker reads the second copy when the
+    transaction has been committed; the producer goes on with its next transaction, and with one
+    more after it has aborted that."""
+    topic = bench.topic()
+    writer = WireTransactional(bench)
+    writer.add((topic, 0))
+    writer.write((topic, 0), b"first")
+    writer.end(commit=True)
+    facts = {"late copy": writer.repeat()} if late else {}
+    for name in ("next transaction", "after an abort"):
+        writer.add((topic, 0))
+        facts[name], _ = writer.write((topic, 0), b"second")
+        writer.end(commit=False)
+    refused = facts["next transaction"] == "out_of_order_sequence_number"
+    return Observation(shown=refused, facts={**facts})
