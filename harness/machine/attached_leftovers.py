@@ -78,7 +78,7 @@ def owned(cluster: Attached, admin: AdminClient) -> tuple[Sequence[str], Sequenc
 
 
 def _is_empty(admin: AdminClient) -> bool:
-    """Whether nobody has written to HEARTBEATS, which has one partition. Raises KafkaException."""
+    """Whether HEARTBEATS, which has one partition, is empty. Raises KafkaException."""
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import OffsetSpec
 

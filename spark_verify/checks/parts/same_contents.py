@@ -41,8 +41,9 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """The contents of what the source has and of what came, and how many records each log may have
-    had before that. `later`, of what came: the source may have got it since it was copied."""
+    """The contents of the source's records and of the destination's, and how many records each log
+    may have had before these. `later`, per record of the destination: the source may have got it
+    since it was copied."""
 
     source: Ints
     source_deleted: int
