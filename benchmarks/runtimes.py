@@ -32,7 +32,7 @@ from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
 from linkflap.harness.runtimes.docker.cluster import container_service
 from linkflap.harness.runtimes.docker.deployment import DockerDeployment
-from linkflap.harness.runtimes.kraft.broker import KraftBroker
+from linkflap.harness.runtimes.kraft.broker import KraftBroker, ServicePlan
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.runtimes.kraft.deployment import started
 from linkflap.harness.runtimes.kraft.installation import Installation
@@ -57,16 +57,14 @@ class NaiveDeployment(DockerDeployment):
         def make() -> None:
             shutil.rmtree(broker.log_dir)
             into = broker.log_dir.parent
-            service = container_service(
-                f"format-{cluster.name}-{broker.id}",
-                cluster.installation,
-                self._network,
+            plan = ServicePlan(
+                name=f"format-{cluster.name}-{broker.id}",
                 main="kafka.tools.StorageTool",
                 folder=into / "format",
                 files={},
                 arguments=["format", "-t", cluster.id, "-c", str(into / "server.properties")],
-                folders={into: True},
             )
+            service = container_service(cluster.installation, plan, self._network, {into: True})
             service.start()
             until(
                 lambda: not service.alive,

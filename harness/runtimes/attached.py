@@ -18,7 +18,6 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NoReturn
@@ -27,7 +26,7 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
-from linkflap.harness.machine import children, ledger
+from linkflap.harness.machine import ledger
 from linkflap.harness.machine.attached_leftovers import (
     ASK_SECONDS,
     HEARTBEATS,
@@ -44,7 +43,6 @@ from linkflap.harness.model.errors import (
     DeadlineExceeded,
     FaultError,
     InputError,
-    SetupError,
 )
 from linkflap.harness.model.events import ClusterReady
 from linkflap.harness.model.protocols import (
@@ -52,33 +50,21 @@ from linkflap.harness.model.protocols import (
     Certificate,
     Confines,
     Recorder,
-    Sidecar,
     WireRecorder,
     WireRecording,
 )
 from linkflap.harness.model.threads import all_side_by_side, side_by_side
 from linkflap.harness.model.topology import CANARY, ClusterSpec, Topology
-from linkflap.harness.model.wait import until
-from linkflap.harness.rundir.files import write_whole
 from linkflap.harness.runtimes import process
 from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
-from linkflap.harness.runtimes.kraft.broker import KafkaService, ServiceProgram
-from linkflap.harness.runtimes.kraft.cluster import create_topic
+from linkflap.harness.runtimes.kraft.broker import END_WITHIN, ClusterProgram
+from linkflap.harness.runtimes.kraft.cluster import CreatesTopics
 from linkflap.harness.runtimes.kraft.configuration import paths_into
-from linkflap.harness.runtimes.kraft.deployment import (
-    END_WITHIN,
-    LINK_MEMORY,
-    READY_WITHIN,
-    DeploymentParts,
-    started,
-)
-from linkflap.harness.runtimes.kraft.installation import Installation
+from linkflap.harness.runtimes.kraft.deployment import LINK_MEMORY, started
 from linkflap.harness.runtimes.toxiproxy.link import TopicMarks, ToxiproxyLink
 from linkflap.harness.wire import address_rewriter
 from linkflap.harness.wire.access import host_and_port
 
-_MODULE: Final = "linkflap.harness.wire.address_rewriter"
-_LOG: Final = "address_rewriter.log"
 _SHOWN: Final = 3
 
 
@@ -145,15 +131,25 @@ class AttachedBroker:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttachedCluster:
+class AttachedCluster(CreatesTopics):
     """`harness.model.protocols.Cluster`, as it was when linkflap attached to it. `kafka` is the
     release of the programs beside it."""
 
-    name: str
-    id: str
-    kafka: str
-    brokers: Mapping[int, AttachedBroker]
+    __slots__ = ("_brokers", "_name", "id", "kafka")
+
+    def __init__(
+        self, name: str, *, id: str, kafka: str, brokers: Mapping[int, AttachedBroker]
+    ) -> None:
+        self._name, self._brokers = name, brokers
+        self.id, self.kafka = id, kafka
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def brokers(self) -> Mapping[int, AttachedBroker]:
+        return self._brokers
 
     @property
     def bootstrap(self) -> str:
@@ -163,61 +159,24 @@ class AttachedCluster:
     def inner_bootstrap(self) -> str:
         return self.bootstrap
 
-    def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = 1,
-        replicas: int = 3,
-        config: Mapping[str, str] | None = None,
-    ) -> None:
-        create_topic(
-            name,
-            cluster=self.name,
-            bootstrap=self.bootstrap,
-            brokers=len(self.brokers),
-            partitions=partitions,
-            replicas=replicas,
-            config=config or {},
-        )
-
     def show_certificate(self, path: str, which: Certificate) -> None:
         raise FaultError(f"cluster {self.name} is not linkflap's, nor are its certificates")
 
 
-class ClusterRewriter(ServiceProgram):
+class ClusterRewriter(ClusterProgram):
     """The program behind the proxies of one cluster. Not started when made."""
 
     def __init__(
         self, cluster: str, folder: Path, settings: address_rewriter.RewriterSettings
     ) -> None:
-        folder = folder.absolute()
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / address_rewriter.SETTINGS, msgspec.json.encode(settings))
-        command, environment = children.module(_MODULE, str(folder))
         self.name = name = f"address rewriter of {cluster}"
-        spawn = partial(
-            children.spawn,
-            command,
-            name=name,
+        super().__init__(
+            name,
+            address_rewriter.__name__,
             folder=folder,
-            output=folder / _LOG,
-            environment=environment,
+            settings=(address_rewriter.SETTINGS, msgspec.json.encode(settings)),
+            ready=address_rewriter.READY,
         )
-        super().__init__(name, folder=folder, log=_LOG, spawn=spawn)
-
-    def start(self) -> None:
-        """Returns when it listens. Raises SetupError."""
-        self.launch()
-        try:
-            until(self._ready, within=READY_WITHIN, what=f"the {self._name} to listen")
-        except DeadlineExceeded as error:
-            raise SetupError(f"{error}; see {self.log}") from error
-
-    def _ready(self) -> bool:
-        if not self.alive:
-            raise SetupError(f"the {self._name} ended while starting; see {self.log}")
-        return address_rewriter.READY in self.log.read_text(errors="replace")
 
     def finish(self) -> None:
         """Ends it."""
@@ -236,7 +195,7 @@ def deploy(
     return started(AttachedDeployment(topology, folder=folder, recorder=recorder))
 
 
-class AttachedDeployment(DeploymentParts):
+class AttachedDeployment(process.WithChildren):
     """`harness.model.protocols.Deployment`: proxies and services are children of this process."""
 
     recorders: Mapping[str, WireRecorder] = MappingProxyType({})
@@ -301,7 +260,7 @@ class AttachedDeployment(DeploymentParts):
             )
         )
         return AttachedCluster(
-            name=spec.name, id=str(described.cluster_id), kafka=spec.kafka, brokers=brokers
+            spec.name, id=str(described.cluster_id), kafka=spec.kafka, brokers=brokers
         )
 
     def _prepare(self, cluster: AttachedCluster, paths: Sequence[str]) -> None:
@@ -341,28 +300,6 @@ class AttachedDeployment(DeploymentParts):
                 address_rewriter.RewriterSettings(ports=behind, brokers=own),
             )
         )
-
-    def _install(self, asked: str) -> Installation:
-        return process.install(asked)
-
-    def _make_service(
-        self,
-        name: str,
-        *,
-        main: str,
-        installation: Installation,
-        files: Mapping[str, str],
-        arguments: Sequence[str],
-    ) -> KafkaService:
-        folder = self._folder / "services" / name
-        return process.process_service(
-            name, installation, main=main, folder=folder, files=files, arguments=arguments
-        )
-
-    def sidecar(
-        self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]
-    ) -> Sidecar:
-        return process.ChildSidecar(name, module, folder, log)
 
     def replace_release(self, cluster: str, broker: int, kafka: str) -> str:
         raise InputError(f"broker {cluster}/{broker} is not linkflap's, and keeps its release")

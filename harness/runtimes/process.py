@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING
 
 from linkflap.harness.machine import children
 from linkflap.harness.model.protocols import Spawn
-from linkflap.harness.runtimes.kraft.broker import KafkaService
+from linkflap.harness.runtimes.kraft.broker import KafkaService, ServicePlan
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.runtimes.kraft.configuration import BrokerPorts
 from linkflap.harness.runtimes.kraft.installation import Installation, service_command
 
 if TYPE_CHECKING:
-    from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
-import contextlib
-import shutil
+    pass
 from dataclasses import replace
 
 from linkflap.harness.machine import cache
 from linkflap.harness.machine import java as javas
-from linkflap.harness.machine.java import java_for, writing_archive
+from linkflap.harness.machine.java import java_for
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model.protocols import Recorder, WireRecording
 from linkflap.harness.model.security import beside
@@ -34,7 +32,6 @@ from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
 from linkflap.harness.runtimes.distribution.kafka import kafka, look_for
 from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
 from linkflap.harness.runtimes.kraft import training
-from linkflap.harness.runtimes.kraft.cluster import BROKER_MAIN
 from linkflap.harness.runtimes.kraft.configuration import (
     ACCESS,
     CLIENT,
@@ -42,7 +39,12 @@ from linkflap.harness.runtimes.kraft.configuration import (
     INTERNAL,
     RECORDED,
 )
-from linkflap.harness.runtimes.kraft.deployment import ClusterRecorder, KraftDeployment, started
+from linkflap.harness.runtimes.kraft.deployment import (
+    ClusterRecorder,
+    DeploymentParts,
+    KraftDeployment,
+    started,
+)
 from linkflap.harness.runtimes.kraft.installation import (
     archive_name,
     log_dir_template,
@@ -53,55 +55,26 @@ from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 class ProcessCluster(KraftCluster):
     """A cluster whose brokers are children of this process."""
 
-    def __init__(
-        self,
-        name: str,
-        installation: Installation,
-        ports: Mapping[int, BrokerPorts],
-        folder: Path,
-        *,
-        settings: Mapping[str, str] | None = None,
-        jvm_options: tuple[str, ...] = (),
-        secrets: ClusterSecrets | None = None,
-    ) -> None:
-        def spawner(node: int, data: Path, command: Sequence[str]) -> Spawn:
-            return partial(
-                children.spawn,
-                command,
-                name=f"broker {name}/{node}",
-                folder=data,
-                output=data / "output.log",
-            )
-
-        super().__init__(
-            name,
-            installation,
-            ports,
-            folder,
-            spawner,
-            settings=settings,
-            jvm_options=jvm_options,
-            secrets=secrets,
+    def _spawner(self, node: int, folder: Path, command: Sequence[str]) -> Spawn:
+        return partial(
+            children.spawn,
+            command,
+            name=f"broker {self.name}/{node}",
+            folder=folder,
+            output=folder / "output.log",
         )
 
 
-def process_service(
-    name: str,
-    installation: Installation,
-    *,
-    main: str,
-    folder: Path,
-    files: Mapping[str, str],
-    arguments: Sequence[str],
-    jvm_options: tuple[str, ...] = (),
-) -> KafkaService:
+def process_service(installation: Installation, plan: ServicePlan) -> KafkaService:
     """A service that is a child of this process; not started."""
-    folder = folder.absolute()
-    command = service_command(
-        installation, main=main, folder=folder, arguments=arguments, jvm_options=jvm_options
+    spawn = partial(
+        children.spawn,
+        service_command(installation, plan),
+        name=plan.name,
+        folder=plan.folder,
+        output=plan.folder / "output.log",
     )
-    spawn = partial(children.spawn, command, name=name, folder=folder, output=folder / "output.log")
-    return KafkaService(name, folder=folder, files=files, spawn=spawn)
+    return KafkaService(plan, spawn)
 
 
 def install(asked: str) -> Installation:
@@ -127,10 +100,8 @@ def install(asked: str) -> Installation:
 
 
 def _train(plain: Installation, target: Path) -> None:
-    """Fills `target` with archives named after main classes. SetupError when the broker cannot be
-    run or writes none."""
+    """See `training.train`."""
     lease = Lease()
-    run = target / "run"  # the training broker's data
     try:
         internal, client, controller = lease.ports(3)
         ports = {
@@ -138,25 +109,16 @@ def _train(plain: Installation, target: Path) -> None:
                 listens={INTERNAL: internal, CLIENT: client, CONTROLLER: controller}, advertised={}
             )
         }
-        options = tuple(writing_archive(plain.java, target / BROKER_MAIN))
-        cluster = ProcessCluster("training", plain, ports, run, jvm_options=options)
-        worker = process_service(
-            "training mirror",
+        cluster = ProcessCluster(
+            "training",
             plain,
-            main=training.MIRROR_MAIN,
-            folder=run / "mirror",
-            files=training.mirror_files(cluster.inner_bootstrap),
-            arguments=[training.MIRROR_FILE],
-            jvm_options=tuple(writing_archive(plain.java, run / training.MIRROR_MAIN)),
+            ports,
+            target / "run",
+            jvm_options=training.broker_options(plain, target),
         )
-        training.train(cluster, worker if training.mirrors(plain.kafka) else None)
+        training.train(plain, target, cluster, process_service)
     finally:
         lease.release()
-    with contextlib.suppress(FileNotFoundError):
-        # complete, since the worker ended by itself
-        (run / training.MIRROR_MAIN).replace(target / training.MIRROR_MAIN)
-    training.found(target, plain)
-    shutil.rmtree(run)
 
 
 class ChildSidecar:
@@ -189,14 +151,26 @@ def deploy(
     return started(ProcessDeployment(topology, folder=folder, recorder=recorder, wire=wire))
 
 
-class ProcessDeployment(KraftDeployment):
-    """Brokers, proxies and services are children of this process."""
-
-    def _install_proxies(self) -> None:
-        toxiproxy_server()
+class WithChildren(DeploymentParts):
+    """A deployment whose proxies, services and sidecars are children of this process."""
 
     def _install(self, asked: str) -> Installation:
         return install(asked)
+
+    def _make_service(self, installation: Installation, plan: ServicePlan) -> KafkaService:
+        return process_service(installation, plan)
+
+    def sidecar(
+        self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]
+    ) -> ChildSidecar:
+        return ChildSidecar(name, module, folder, log)
+
+
+class ProcessDeployment(WithChildren, KraftDeployment):
+    """Its brokers are children of this process too."""
+
+    def _install_proxies(self) -> None:
+        toxiproxy_server()
 
     def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
         """Leases every port of one cluster and its proxies, and makes both; starts nothing."""
@@ -257,25 +231,6 @@ class ProcessDeployment(KraftDeployment):
                 self._recorder,
                 cluster.bootstrap,
             )
-
-    def sidecar(
-        self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]
-    ) -> ChildSidecar:
-        return ChildSidecar(name, module, folder, log)
-
-    def _make_service(
-        self,
-        name: str,
-        *,
-        main: str,
-        installation: Installation,
-        files: Mapping[str, str],
-        arguments: Sequence[str],
-    ) -> KafkaService:
-        folder = self._folder / "services" / name
-        return process_service(
-            name, installation, main=main, folder=folder, files=files, arguments=arguments
-        )
 
 
 def check(topology: Topology) -> None:

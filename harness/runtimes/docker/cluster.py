@@ -13,7 +13,7 @@ from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import hyphen_free
 from linkflap.harness.runtimes.docker.container import Container
 from linkflap.harness.runtimes.docker.network import DeploymentNetwork
-from linkflap.harness.runtimes.kraft.broker import KafkaService
+from linkflap.harness.runtimes.kraft.broker import KafkaService, ServicePlan
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.runtimes.kraft.configuration import CLIENT, BrokerPorts
 from linkflap.harness.runtimes.kraft.installation import (
@@ -26,18 +26,17 @@ from linkflap.harness.runtimes.kraft.installation import (
 if TYPE_CHECKING:
     from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
 import contextlib
-import shutil
 from dataclasses import replace
+from functools import partial
 
 from linkflap.harness.machine import cache
-from linkflap.harness.machine.java import Java, java_for, writing_archive
+from linkflap.harness.machine.java import Java, java_for
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
 from linkflap.harness.runtimes.distribution.kafka import Kafka, kafka
 from linkflap.harness.runtimes.docker.images import custom_image, kafka_image
 from linkflap.harness.runtimes.docker.network import create_network
 from linkflap.harness.runtimes.kraft import training
-from linkflap.harness.runtimes.kraft.cluster import BROKER_MAIN
 from linkflap.harness.runtimes.kraft.configuration import CONTROLLER, INTERNAL
 
 
@@ -58,34 +57,34 @@ class ContainerCluster(KraftCluster):
         jvm_options: tuple[str, ...] = (),
         secrets: ClusterSecrets | None = None,
     ) -> None:
-        made: dict[int, Container] = {}
         private = {secrets.folder: False} if secrets is not None else {}
-
-        def spawner(node: int, data: Path, command: Sequence[str]) -> Spawn:
-            made[node] = Container(
-                host_name(name, node),
-                network,
-                image=installation.image,
-                command=command,
-                address=ports[node].host,
-                output=data / "output.log",
-                folders={data: True, **_shared(installation), **private, **(folders or {})},
-                published=[ports[node].listens[CLIENT]],
-            )
-            return made[node].spawn
-
+        self._network = network
+        self._seen_by_all = {**_shared(installation), **private, **(folders or {})}
+        self._containers: dict[int, Container] = {}
         super().__init__(
             name,
             installation,
             ports,
             folder,
-            spawner,
             settings=settings,
             jvm_options=jvm_options,
             secrets=secrets,
         )
         for node, broker in self.brokers.items():
-            broker.confines = made[node].confines
+            broker.confines = self._containers[node].confines
+
+    def _spawner(self, node: int, folder: Path, command: Sequence[str]) -> Spawn:
+        made = self._containers[node] = Container(
+            host_name(self.name, node),
+            self._network,
+            image=self.installation.image,
+            command=command,
+            address=self._ports[node].host,
+            output=folder / "output.log",
+            folders={folder: True, **self._seen_by_all},
+            published=[self._ports[node].listens[CLIENT]],
+        )
+        return made.spawn
 
     def replace_release(self, node: int, installation: Installation) -> None:
         """Refused before anything is done, because a container has one image."""
@@ -106,31 +105,22 @@ class ContainerCluster(KraftCluster):
 
 
 def container_service(
-    name: str,
     installation: Installation,
+    plan: ServicePlan,
     network: DeploymentNetwork,
-    *,
-    main: str,
-    folder: Path,
-    files: Mapping[str, str],
-    arguments: Sequence[str],
     folders: Mapping[Path, bool] | None = None,
-    jvm_options: tuple[str, ...] = (),
 ) -> KafkaService:
     """A service in a container of its own; not started."""
-    folder = folder.absolute()
     container = Container(
-        name.lower(),
+        plan.name.lower(),
         network,
         image=installation.image,
-        command=service_command(
-            installation, main=main, folder=folder, arguments=arguments, jvm_options=jvm_options
-        ),
+        command=service_command(installation, plan),
         address=network.take_address(),
-        output=folder / "output.log",
-        folders={folder: True, **_shared(installation), **(folders or {})},
+        output=plan.folder / "output.log",
+        folders={plan.folder: True, **_shared(installation), **(folders or {})},
     )
-    return KafkaService(name, folder=folder, files=files, spawn=container.spawn)
+    return KafkaService(plan, container.spawn)
 
 
 def host_name(cluster: str, node: int) -> str:
@@ -185,9 +175,7 @@ def _give_back(network: DeploymentNetwork, lease: Lease) -> None:
 
 
 def _train(plain: Installation, target: Path) -> None:
-    """Fills `target` with archives named after main classes. SetupError when the broker cannot be
-    run or writes none."""
-    run = target / "run"  # the training broker's data
+    """See `training.train`."""
     with contextlib.ExitStack() as ends:
         lease, network = Lease(), create_network()
         ends.callback(_give_back, network, lease)
@@ -200,24 +188,14 @@ def _train(plain: Installation, target: Path) -> None:
                 host=network.take_address(),
             )
         }
-        options = tuple(writing_archive(plain.java, target / BROKER_MAIN))
         cluster = ContainerCluster(
-            "training", plain, ports, run, network, folders={target: True}, jvm_options=options
-        )
-        worker = container_service(
-            "training-mirror",
+            "training",
             plain,
+            ports,
+            target / "run",
             network,
-            main=training.MIRROR_MAIN,
-            folder=run / "mirror",
-            files=training.mirror_files(cluster.inner_bootstrap),
-            arguments=[training.MIRROR_FILE],
             folders={target: True},
-            jvm_options=tuple(writing_archive(plain.java, run / training.MIRROR_MAIN)),
+            jvm_options=training.broker_options(plain, target),
         )
-        training.train(cluster, worker if training.mirrors(plain.kafka) else None)
-    with contextlib.suppress(FileNotFoundError):
-        # complete, since the worker ended by itself
-        (run / training.MIRROR_MAIN).replace(target / training.MIRROR_MAIN)
-    training.found(target, plain)
-    shutil.rmtree(run)
+        service = partial(container_service, network=network, folders={target: True})
+        training.train(plain, target, cluster, service)

@@ -21,7 +21,7 @@ from linkflap.harness.runtimes.docker.cluster import ContainerCluster, container
 from linkflap.harness.runtimes.docker.container import Container, ContainerRun
 from linkflap.harness.runtimes.docker.images import custom_image, proxy_image, python_image
 from linkflap.harness.runtimes.docker.network import DeploymentNetwork, create_network
-from linkflap.harness.runtimes.kraft.broker import KafkaService
+from linkflap.harness.runtimes.kraft.broker import KafkaService, ServicePlan
 from linkflap.harness.runtimes.kraft.configuration import (
     ACCESS,
     CLIENT,
@@ -247,23 +247,5 @@ class DockerDeployment(KraftDeployment):
         )
         return ToxiproxyServer(container.spawn, port=published[0], log=log, listens_on="0.0.0.0")
 
-    def _make_service(
-        self,
-        name: str,
-        *,
-        main: str,
-        installation: Installation,
-        files: Mapping[str, str],
-        arguments: Sequence[str],
-    ) -> KafkaService:
-        folder = self._folder / "services" / name
-        return container_service(
-            name,
-            installation,
-            self._network,
-            main=main,
-            folder=folder,
-            files=files,
-            arguments=arguments,
-            folders=self._secret_folders,
-        )
+    def _make_service(self, installation: Installation, plan: ServicePlan) -> KafkaService:
+        return container_service(installation, plan, self._network, self._secret_folders)

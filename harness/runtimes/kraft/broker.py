@@ -6,14 +6,17 @@ from __future__ import annotations
 import itertools
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.machine import cache
+from linkflap.harness.machine import cache, children
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
 from linkflap.harness.model.protocols import BrokerState, Confines, Running, Spawn
 from linkflap.harness.model.wait import until
+from linkflap.harness.rundir.files import write_whole
 from linkflap.harness.runtimes import probe
 from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 
@@ -97,13 +100,68 @@ class ServiceProgram:
             self._child.resume()
 
 
+READY_WITHIN: Final = 60.0
+END_WITHIN: Final = 10.0
+
+
+class ClusterProgram(ServiceProgram):
+    """A program of linkflap's own before the brokers of a cluster: module `module`, run in
+    `folder`, which is made and has `settings` in a file of this name. It logs `ready` when it
+    listens. Not started when made."""
+
+    def __init__(
+        self, name: str, module: str, *, folder: Path, settings: tuple[str, bytes], ready: str
+    ) -> None:
+        folder = folder.absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / settings[0], settings[1])
+        command, environment = children.module(module, str(folder))
+        log = f"{module.rpartition('.')[2]}.log"
+        spawn = partial(
+            children.spawn,
+            command,
+            name=name,
+            folder=folder,
+            output=folder / log,
+            environment=environment,
+        )
+        super().__init__(name, folder=folder, log=log, spawn=spawn)
+        self._says_ready = ready
+
+    def start(self) -> None:
+        """Returns when it listens. Raises SetupError."""
+        self.launch()
+        try:
+            until(self._ready, within=READY_WITHIN, what=f"the {self._name} to listen")
+        except DeadlineExceeded as error:
+            raise SetupError(f"{error}; see {self.log}") from error
+
+    def _ready(self) -> bool:
+        if not self.alive:
+            raise SetupError(f"the {self._name} ended while starting; see {self.log}")
+        return self._says_ready in self.log.read_text(errors="replace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServicePlan:
+    """A JVM besides the brokers: class `main` with `arguments`, run in `folder`, which holds
+    `files` (name -> text). `jvm_options` replace the use of a class archive."""
+
+    name: str
+    main: str
+    folder: Path
+    files: Mapping[str, str]
+    arguments: Sequence[str]
+    jvm_options: Sequence[str] = ()
+
+
 class KafkaService(ServiceProgram):
     """`harness.model.protocols.Service`. Not started when made."""
 
-    def __init__(self, name: str, *, folder: Path, files: Mapping[str, str], spawn: Spawn) -> None:
-        super().__init__(name, folder=folder.absolute(), log="service.log", spawn=spawn)
+    def __init__(self, plan: ServicePlan, spawn: Spawn) -> None:
+        super().__init__(plan.name, folder=plan.folder, log="service.log", spawn=spawn)
         self._folder.mkdir(parents=True, exist_ok=True)
-        for file, text in files.items():
+        for file, text in plan.files.items():
             (self._folder / file).write_text(text)
 
     @property

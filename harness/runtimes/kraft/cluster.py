@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -20,7 +22,7 @@ from confluent_kafka.admin import (
 from linkflap.harness.machine.java import with_archive
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, SetupError
 from linkflap.harness.model.faults import Target
-from linkflap.harness.model.protocols import Certificate, Spawn
+from linkflap.harness.model.protocols import Broker, Certificate, Spawn
 from linkflap.harness.model.security import security_of
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import faketime, probe
@@ -79,49 +81,6 @@ def _has_leaders(admin: AdminClient, name: str, partitions: int) -> bool:
     )
 
 
-def create_topic(
-    name: str,
-    *,
-    cluster: str,
-    bootstrap: str,
-    brokers: int,
-    partitions: int,
-    replicas: int,
-    config: Mapping[str, str],
-) -> None:
-    """Creates a topic with the requested number of replicas, or one on each broker; all but one
-    must be in sync.
-
-    Raises InputError for an existing topic, SetupError if the cluster creates none.
-    """
-    check_topic(name, partitions, replicas)
-    replicas = min(replicas, brokers)
-    settings = {IN_SYNC: str(max(1, replicas - 1)), **config}
-    admin = AdminClient(
-        {"bootstrap.servers": bootstrap, "log_level": 0, **security_of(bootstrap).librdkafka()}
-    )
-    try:
-        made = admin.create_topics(
-            [NewTopic(name, partitions, replicas, config=settings)], operation_timeout=30
-        )
-        made[name].result(_MADE_WITHIN)
-        # Brokers list it a moment later: a mirror that started now would not see it.
-        until(
-            lambda: _has_leaders(admin, name, partitions),
-            within=_MADE_WITHIN,
-            what=f"leaders of {name} on cluster {cluster}",
-        )
-    except KafkaException as error:
-        reason: KafkaError = error.args[0]
-        if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-            raise InputError(
-                f"there is a topic {name} on cluster {cluster} already; choose another name"
-            ) from None
-        raise SetupError(
-            f"topic {name} could not be created on cluster {cluster}: {reason.str()}"
-        ) from error
-
-
 _WITHIN: Final = 30.0
 
 
@@ -151,14 +110,65 @@ READY_WITHIN: Final = 120.0
 BROKER_MAIN: Final = "kafka.Kafka"
 
 
-MakeSpawn = Callable[[int, Path, Sequence[str]], Spawn]
-"""(node, its folder, the command) -> a function that starts that broker. Its output goes to
-`output.log` in the folder."""
+class CreatesTopics(ABC):
+    """The half of `harness.model.protocols.Cluster` that makes topics. `_topic_defaults`: settings
+    of every topic made there."""
+
+    _topic_defaults: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+    @property
+    @abstractmethod
+    def bootstrap(self) -> str: ...
+    @property
+    @abstractmethod
+    def brokers(self) -> Mapping[int, Broker]: ...
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replicas: int = 3,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Creates a topic with the requested number of replicas, or one on each broker; all but one
+        must be in sync.
+
+        Raises InputError for an existing topic, SetupError if the cluster creates none.
+        """
+        check_topic(name, partitions, replicas)
+        replicas = min(replicas, len(self.brokers))
+        settings = {IN_SYNC: str(max(1, replicas - 1)), **self._topic_defaults, **(config or {})}
+        security = security_of(self.bootstrap).librdkafka()
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, **security})
+        try:
+            made = admin.create_topics(
+                [NewTopic(name, partitions, replicas, config=settings)], operation_timeout=30
+            )
+            made[name].result(_MADE_WITHIN)
+            # Brokers list it a moment later: a mirror that started now would not see it.
+            until(
+                lambda: _has_leaders(admin, name, partitions),
+                within=_MADE_WITHIN,
+                what=f"leaders of {name} on cluster {self.name}",
+            )
+        except KafkaException as error:
+            reason: KafkaError = error.args[0]
+            if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                raise InputError(
+                    f"there is a topic {name} on cluster {self.name} already; choose another name"
+                ) from None
+            raise SetupError(
+                f"topic {name} could not be created on cluster {self.name}: {reason.str()}"
+            ) from error
 
 
-class KraftCluster:
+class KraftCluster(CreatesTopics):
     """`harness.model.protocols.Cluster`. `launch` and `await_ready` are separate, so that clusters
-    start concurrently."""
+    start concurrently. A runtime defines how one of its brokers is started."""
 
     def __init__(
         self,
@@ -166,17 +176,18 @@ class KraftCluster:
         installation: Installation,
         ports: Mapping[int, BrokerPorts],
         folder: Path,
-        spawner: MakeSpawn,
         *,
         settings: Mapping[str, str] | None = None,
         jvm_options: tuple[str, ...] = (),
         secrets: ClusterSecrets | None = None,
     ) -> None:
         self._name, self._secrets = name, secrets
-        self._id, self._spawner = fresh_id(), spawner
+        self._id = fresh_id()
         self._installation = installation
         self._ports, self._settings = ports, settings or {}
-        self._in_sync = {name: value for name, value in self._settings.items() if name == IN_SYNC}
+        self._topic_defaults = {
+            name: value for name, value in self._settings.items() if name == IN_SYNC
+        }
         self._first_records = secrets.records if secrets is not None else []
         self._archive = jvm_options or tuple(
             with_archive(installation.java, installation.archive_of(BROKER_MAIN))
@@ -184,6 +195,11 @@ class KraftCluster:
         self._running, self._before = dict.fromkeys(ports, installation), dict[int, Sequence[str]]()
         self._brokers = {node: self._make(node, (folder / str(node)).absolute()) for node in ports}
         self._launched = 0.0
+
+    @abstractmethod
+    def _spawner(self, node: int, folder: Path, command: Sequence[str]) -> Spawn:
+        """A function that starts this broker by this command; its output goes to `output.log` in
+        its folder."""
 
     def _make(self, node: int, folder: Path) -> KraftBroker:
         """Formats and configures one broker."""
@@ -343,24 +359,6 @@ class KraftCluster:
                 f"{self._installation.template}, it belongs to another Kafka"
             )
         return True
-
-    def create_topic(
-        self,
-        name: str,
-        *,
-        partitions: int = 1,
-        replicas: int = 3,
-        config: Mapping[str, str] | None = None,
-    ) -> None:
-        create_topic(
-            name,
-            cluster=self._name,
-            bootstrap=self.bootstrap,
-            brokers=len(self._brokers),
-            partitions=partitions,
-            replicas=replicas,
-            config={**self._in_sync, **(config or {})},
-        )
 
     def show_certificate(self, path: str, which: Certificate) -> None:
         """See the protocol."""

@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import msgspec
 
-from linkflap.harness.machine import children
 from linkflap.harness.machine.cleanup import private_folder
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.machine.ledger import remove_folder
-from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
+from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.model.events import ClusterReady, WireRecorded
 from linkflap.harness.model.interference import APIS, Interference
 from linkflap.harness.model.interrupts import held_off
@@ -37,7 +36,12 @@ from linkflap.harness.model.threads import all_side_by_side, side_by_side
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir.files import write_whole
-from linkflap.harness.runtimes.kraft.broker import KafkaService, ServiceProgram
+from linkflap.harness.runtimes.kraft.broker import (
+    END_WITHIN,
+    ClusterProgram,
+    KafkaService,
+    ServicePlan,
+)
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.runtimes.kraft.configuration import paths_into
 from linkflap.harness.runtimes.kraft.installation import Installation
@@ -57,14 +61,7 @@ if TYPE_CHECKING:
     from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
 
 
-_MODULE: Final = "linkflap.harness.wire.recorder"
-_READY: Final = "records at"
-_LOG: Final = "recorder.log"
-READY_WITHIN: Final = 60.0
-END_WITHIN: Final = 10.0
-
-
-class ClusterRecorder(ServiceProgram):
+class ClusterRecorder(ClusterProgram):
     """Not started when made. `bootstrap`: the addresses that its clients are given."""
 
     def __init__(
@@ -80,8 +77,6 @@ class ClusterRecorder(ServiceProgram):
     ) -> None:
         """`listens`: port -> the listener behind it; `number`: the place of the cluster in its
         topology."""
-        folder = folder.absolute()
-        folder.mkdir(parents=True, exist_ok=True)
         settings = Settings(
             cluster=cluster,
             number=number,
@@ -91,33 +86,15 @@ class ClusterRecorder(ServiceProgram):
             groups=wire.groups,
             listens=listens,
         )
-        write_whole(folder / SETTINGS, msgspec.json.encode(settings))
-        command, environment = children.module(_MODULE, str(folder))
-        name = f"recorder of {cluster}"
-        spawn = partial(
-            children.spawn,
-            command,
-            name=name,
+        super().__init__(
+            f"recorder of {cluster}",
+            "linkflap.harness.wire.recorder",
             folder=folder,
-            output=folder / _LOG,
-            environment=environment,
+            settings=(SETTINGS, msgspec.json.encode(settings)),
+            ready="records at",
         )
-        super().__init__(name, folder=folder, log=_LOG, spawn=spawn)
         self.cluster, self.bootstrap, self._recorder = cluster, bootstrap, recorder
         self._asked, self._lock = Asked(), threading.Lock()
-
-    def start(self) -> None:
-        """Returns when it listens. Raises SetupError."""
-        self.launch()
-        try:
-            until(self._ready, within=READY_WITHIN, what=f"the {self._name} to listen")
-        except DeadlineExceeded as error:
-            raise SetupError(f"{error}; see {self.log}") from error
-
-    def _ready(self) -> bool:
-        if not self.alive:
-            raise SetupError(f"the {self._name} ended while starting; see {self.log}")
-        return _READY in self.log.read_text(errors="replace")
 
     def interfere(self, fault: str, what: Interference | None) -> None:
         """Does this to requests from now on, for the fault with this id; None: no more. Returns
@@ -226,15 +203,7 @@ class DeploymentParts(ABC):
         InputError or SetupError."""
 
     @abstractmethod
-    def _make_service(
-        self,
-        name: str,
-        *,
-        main: str,
-        installation: Installation,
-        files: Mapping[str, str],
-        arguments: Sequence[str],
-    ) -> KafkaService:
+    def _make_service(self, installation: Installation, plan: ServicePlan) -> KafkaService:
         """See `service`."""
 
     @abstractmethod
@@ -256,10 +225,9 @@ class DeploymentParts(ABC):
     ) -> KafkaService:
         """See the protocol. `kafka` is a cluster's requested or reported version, or any other
         `ClusterSpec.kafka`."""
-        installation = self._installation(kafka)
-        service = self._make_service(
-            name, main=main, installation=installation, files=files, arguments=arguments
-        )
+        folder = (self._folder / "services" / name).absolute()
+        plan = ServicePlan(name=name, main=main, folder=folder, files=files, arguments=arguments)
+        service = self._make_service(self._installation(kafka), plan)
         with self._lock:
             if self._closed:
                 raise SetupError(f"service {name} cannot be made: the deployment is closed")

@@ -30,6 +30,7 @@ from linkflap.harness.model.errors import SetupError
 from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.cluster_mirroring import Generation
 from linkflap.harness.runtimes.distribution.kafka import Kafka
+from linkflap.harness.runtimes.kraft.broker import ServicePlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,24 +94,16 @@ def broker_command(
     ]
 
 
-def service_command(
-    installation: Installation,
-    *,
-    main: str,
-    folder: Path,
-    arguments: Sequence[str],
-    jvm_options: Sequence[str] = (),
-) -> list[str]:
-    """The words that start a service in its folder; `jvm_options` replace the use of a class
-    archive."""
+def service_command(installation: Installation, plan: ServicePlan) -> list[str]:
+    """The words that start a service in its folder."""
     return broker_command(
         installation.kafka,
         installation.java,
-        main=main,
-        arguments=arguments,
+        main=plan.main,
+        arguments=plan.arguments,
         memory=SERVICE_MEMORY,
-        log=folder / "service.log",
-        archive=jvm_options or use(installation.java, installation.archive_of(main)),
+        log=plan.folder / "service.log",
+        archive=plan.jvm_options or use(installation.java, installation.archive_of(plan.main)),
     )
 
 

@@ -7,19 +7,23 @@ They run once per Kafka and Java, when a cluster of it is first requested.
 from __future__ import annotations
 
 import contextlib
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from linkflap.harness.machine.java import writing_archive
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.kafka import Kafka
-from linkflap.harness.runtimes.kraft.broker import KafkaService
+from linkflap.harness.runtimes.kraft.broker import KafkaService, ServicePlan
 from linkflap.harness.runtimes.kraft.cluster import BROKER_MAIN, KraftCluster
 from linkflap.harness.runtimes.kraft.installation import Installation
 
+MakeService = Callable[[Installation, ServicePlan], KafkaService]
 MIRROR_MAIN: Final = "org.apache.kafka.connect.mirror.MirrorMaker"
 MIRROR_FILE: Final = "mm2.properties"
 _QUIET: Final = {"log_level": 0}  # librdkafka writes to stderr, which is the caller's
@@ -51,10 +55,41 @@ plugin.discovery=service_load
 """
 
 
-def train(cluster: KraftCluster, worker: KafkaService | None) -> None:
-    """Runs both with JVMs that write archives, and shuts them down cleanly. Raises SetupError when
-    the broker cannot run. MirrorMaker's archive is optional: without it workers start some seconds
-    later, and the cause of a failure shows when a worker is needed."""
+def broker_options(plain: Installation, target: Path) -> tuple[str, ...]:
+    """The options with which the training broker writes its archive."""
+    return tuple(writing_archive(plain.java, target / BROKER_MAIN))
+
+
+def train(
+    plain: Installation, target: Path, cluster: KraftCluster, make_worker: MakeService
+) -> None:
+    """Fills `target` with archives named after main classes: runs a cluster of one broker (with
+    `broker_options`) and a worker, both in `target/run`, and shuts them down cleanly. Raises
+    SetupError when the broker cannot run or writes no archive. MirrorMaker's archive is optional:
+    without it workers start some seconds later, and the cause of a failure shows when a worker is
+    needed."""
+    run = target / "run"
+    plan = ServicePlan(
+        name="training-mirror",
+        main=MIRROR_MAIN,
+        folder=run / "mirror",
+        files={MIRROR_FILE: _MIRROR.format(bootstrap=cluster.inner_bootstrap)},
+        arguments=[MIRROR_FILE],
+        jvm_options=tuple(writing_archive(plain.java, run / MIRROR_MAIN)),
+    )
+    _run(cluster, make_worker(plain, plan) if _has_mirrors(plain.kafka) else None)
+    with contextlib.suppress(FileNotFoundError):
+        # complete, since the worker ended by itself
+        (run / MIRROR_MAIN).replace(target / MIRROR_MAIN)
+    if not (target / BROKER_MAIN).is_file():
+        raise SetupError(
+            f"{plain.java.path} wrote no class archive for Kafka {plain.kafka.version}; use "
+            "another Java (JAVA_HOME)"
+        )
+    shutil.rmtree(run)
+
+
+def _run(cluster: KraftCluster, worker: KafkaService | None) -> None:
     try:
         cluster.launch()
         cluster.await_ready()
@@ -67,23 +102,9 @@ def train(cluster: KraftCluster, worker: KafkaService | None) -> None:
         cluster.kill()
 
 
-def mirrors(kafka: Kafka) -> bool:
+def _has_mirrors(kafka: Kafka) -> bool:
     """Whether this Kafka includes MirrorMaker."""
     return any(jar.name.startswith("connect-mirror-") for jar in kafka.jars)
-
-
-def mirror_files(bootstrap: str) -> dict[str, str]:
-    """The files of the training worker, which mirrors the cluster at `bootstrap` to itself."""
-    return {MIRROR_FILE: _MIRROR.format(bootstrap=bootstrap)}
-
-
-def found(archives: Path, installation: Installation) -> None:
-    """Raises SetupError when the training wrote no archive for brokers."""
-    if not (archives / BROKER_MAIN).is_file():
-        java, version = installation.java.path, installation.kafka.version
-        raise SetupError(
-            f"{java} wrote no class archive for Kafka {version}; use another Java (JAVA_HOME)"
-        )
 
 
 def _exercise(bootstrap: str) -> None:
