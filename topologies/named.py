@@ -37,8 +37,8 @@ _RELEASE: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 
 def check(topology: Topology) -> Topology:
     """The topology itself when it is legal; InputError otherwise."""
-    if not topology.links:
-        raise InputError("it has no link; join two clusters, for example A->B")
+    if not topology.clusters:
+        raise InputError("it has no cluster; write for example A->B, or A")
     if len(topology.clusters) > MOST_CLUSTERS:
         raise InputError(
             f"it has {len(topology.clusters)} clusters, and {MOST_CLUSTERS} are the most; leave "
@@ -181,7 +181,7 @@ def _check_links(topology: Topology) -> None:
     if len(set(topology.links)) != len(topology.links):
         raise InputError("a link is in it twice; leave one out")
     alone = known - {name for link in topology.links for name in (link.source, link.destination)}
-    if alone:
+    if alone and len(known) > 1:
         raise InputError(f"cluster {min(alone)} has no link; join it to another or leave it out")
 
 

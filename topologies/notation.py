@@ -1,7 +1,8 @@
 """The notation of topologies: `parse` reads it, `arrows` writes it, and each is the inverse of the
 other. `rows` writes a topology for people.
 
-    topology := paths | named
+    topology := paths | cluster | named
+             one cluster without a link: A, A:3; its name begins with a capital letter
     paths    := path ("," | ";") path …             A->B, A->C        several paths: fan-out, fan-in
     path     := cluster (("->" | "<->") cluster)+   A->B->C           A<->B is A->B and B->A
     cluster  := name ["@" kafka] [":" brokers] ["{" security "}"]       A@3.9.2:3{tls+scram}; given
@@ -142,7 +143,7 @@ _LIKE_LINKS: Final = re.compile(r"[=~<>→←↔⇒,;]|--|-\s|\s-|-$")
 def parse(text: str) -> Topology:
     """Reads the notation."""
     if not text.strip():
-        raise InputError("the topology is empty; write at least one link, for example A->B")
+        raise InputError("the topology is empty; write links like A->B, or one cluster: A")
     cursor = Text(text)
     cursor.skip_blanks()
     word = _WORD.match(text, cursor.at)
@@ -178,7 +179,7 @@ def _named(cursor: Text, word: str) -> Topology:
         known = ", ".join(sorted(TOPOLOGIES))
         cursor.fail(
             f"there is no topology named {word!r}{nearest(name, TOPOLOGIES)}; write links like "
-            f"A->B, or one of {known}"
+            f"A->B, one of {known}, or one cluster whose name begins with a capital letter"
         )
     cursor.at += len(word)
     kafka, brokers, security = (
@@ -227,9 +228,12 @@ def _path(cursor: Text, mentions: list[Mention], links: list[tuple[int, LinkSpec
         if arrow == "<->":
             links.append((at, LinkSpec(source=there.name, destination=here.name)))
         here, linked = there, True
-    if not linked:
+    alone = not cursor.peek() and len(mentions) == 1
+    if not linked and not alone:
         cursor.fail(
-            f"{here.name} stands alone, without a link; write for example {here.name}->B", start
+            f"{here.name} stands alone beside other clusters; join it to one of them, or leave it "
+            "out",
+            start,
         )
 
 
@@ -371,6 +375,8 @@ def arrows(topology: Topology) -> str:
     A topology built by hand whose clusters are not in the order in which its links name them comes
     back in that order.
     """
+    if not topology.links:
+        return ", ".join(_write(cluster, set()) for cluster in topology.clusters)
     written: set[str] = set()
     pieces: list[str] = []
     links, end, index = topology.links, "", 0

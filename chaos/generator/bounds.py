@@ -91,7 +91,12 @@ class GeneratorBounds:
         """Raises InputError for an unknown name, and for what this machine or the runtime cannot
         play; SetupError where linkflap is offline and the cache lacks something."""
         for name in self.topologies:
-            parse(arrows_of(name))
+            if not parse(arrows_of(name)).links:
+                raise InputError(
+                    f"a suite plays mirrors, and topology {name} has no link; write one with a "
+                    "link, for example A->B, or run scenarios on one cluster: linkflap run "
+                    f"baseline --topology {name}"
+                )
         for kind in self.mirrors:
             mirrors.check_kind(kind)
             for release in self.kafka:

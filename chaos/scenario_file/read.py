@@ -32,6 +32,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import (
     IN_SYNC,
     LIBRDKAFKA,
+    NO_MIRROR,
     PRODUCERS,
     SCHEMA_VERSION,
     Budgets,
@@ -52,6 +53,7 @@ from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS, command,
 from linkflap.harness.workloads.client import value_of
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.topologies import parse
+from linkflap.topologies.notation import arrows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +254,7 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
         about=_named(file.about, topology) or f"{file.name}, from {reader.path.name}",
         seed=seed,
         topology=topology,
-        mirror=_mirror(reader, file),
+        mirror=_mirror(reader, file) if topology.links or "mirror" in reader.content else NO_MIRROR,
         workloads=specs,
         schedule=tuple(_schedule(reader, file, topology, random.Random(seed))),
         checks=tuple(_checks(reader, file)),
@@ -330,7 +332,29 @@ def _named(text: str, topology: Topology) -> str:
     """The text with the names of the topology: the clusters of its first link, and all links."""
     for link in topology.links[:1]:
         text = text.replace("{source}", link.source).replace("{destination}", link.destination)
+    if not topology.links:
+        text = text.replace("{source}", topology.clusters[0].name)
+        return text.replace("{links}", topology.clusters[0].name)
     return text.replace("{links}", ", ".join(link.name for link in topology.links))
+
+
+def _refuse_one_cluster(reader: Reader, file: ScenarioFile, topology: Topology) -> None:
+    """Raises InputError for a file that needs a link, where the topology is one cluster alone."""
+    texts = [
+        *(fault.target for fault in file.fault),
+        *file.cluster,
+        *(str(each) for table in file.workload for each in (table.home, *table.options.values())),
+    ]
+    names = [name for name in ("{destination}", _LINK) if any(name in text for text in texts)]
+    if topology.links or not names:
+        return
+    sentence = (
+        f"scenario {file.name} needs a link, and topology {arrows(topology)} has none; write for "
+        "example A->B"
+    )
+    if reader.asked is not None:
+        raise InputError(sentence)
+    reader.fail(("topology",), sentence)
 
 
 def _topology(reader: Reader, file: ScenarioFile) -> Topology:
@@ -338,6 +362,7 @@ def _topology(reader: Reader, file: ScenarioFile) -> Topology:
         topology = reader.asked or parse(file.topology)
     except InputError as error:
         reader.fail(("topology",), str(error))
+    _refuse_one_cluster(reader, file, topology)
     every = [c.name for c in topology.clusters]
     own: dict[str, dict[str, str]] = {name: {} for name in every}
     for key, table in file.cluster.items():

@@ -20,7 +20,14 @@ from linkflap.chaos.scenario_file.schema import (
     WorkloadTable,
 )
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import LIBRDKAFKA, SCHEMA_VERSION, Option, Scenario, least_of
+from linkflap.harness.model.scenario import (
+    LIBRDKAFKA,
+    NO_MIRROR,
+    SCHEMA_VERSION,
+    Option,
+    Scenario,
+    least_of,
+)
 from linkflap.harness.workloads import COMMAND
 from linkflap.topologies.notation import arrows
 
@@ -60,7 +67,9 @@ def render(scenario: Scenario) -> str:
         runtime=scenario.runtime,
         clients=common,
         checks=list(scenario.checks),
-        mirror=MirrorTable(kind=scenario.mirror.kind, options=dict(scenario.mirror.options)),
+        mirror=MirrorTable()
+        if scenario.mirror == NO_MIRROR
+        else MirrorTable(kind=scenario.mirror.kind, options=dict(scenario.mirror.options)),
         topics=TopicsTable(
             partitions=scenario.topics.partitions,
             replicas=scenario.topics.replicas,
@@ -88,7 +97,8 @@ def render(scenario: Scenario) -> str:
         budgets=BudgetsTable(**_fields(scenario.budgets)),
     )
     tables: dict[str, Any] = msgspec.to_builtins(file)
-    tables["mirror"] = {"kind": file.mirror.kind, **tables["mirror"]}
+    if scenario.mirror != NO_MIRROR:
+        tables["mirror"] = {"kind": file.mirror.kind, **tables["mirror"]}
     return tomli_w.dumps({name: value for name, value in tables.items() if value != {}})
 
 

@@ -16,6 +16,7 @@ from linkflap.chaos.scenarios.coded import Builder, ScenarioRequest
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Scenario, with_library
 from linkflap.harness.model.texts import nearest
+from linkflap.topologies.notation import arrows
 
 FILES: Final = Path(__file__).parent
 
@@ -39,6 +40,8 @@ CODED: Final[Mapping[str, Builder]] = {
     "region-loss": coded.region_loss,
     "broker-loss": coded.broker_loss,
 }
+_NEED_A_LINK: Final = ("link-flap", "chain-flap", "failback-divergence", "region-loss")
+"""Of those; a file needs a link where it names one."""
 SCENARIOS: Final[Mapping[str, Builder]] = MappingProxyType(
     {**CODED, **{path.stem: partial(_of_file, path.stem) for path in sorted(FILES.glob("*.toml"))}}
 )
@@ -60,6 +63,11 @@ def scenario(name: str, request: ScenarioRequest) -> Scenario:
         raise InputError(
             f"there is no scenario {name!r}{nearest(name, SCENARIOS)}; known: "
             f"{', '.join(SCENARIOS)}"
+        )
+    if request.topology is not None and not request.topology.links and name in _NEED_A_LINK:
+        raise InputError(
+            f"scenario {name} needs a link, and topology {arrows(request.topology)} has none; "
+            "write for example A->B"
         )
     made = SCENARIOS[name](request)
     if request.clients is not None:

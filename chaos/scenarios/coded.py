@@ -19,6 +19,7 @@ from linkflap.chaos.default_workloads import (
 from linkflap.chaos.triggers import SEEN_ON_BOTH_SIDES, after
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import (
+    NO_MIRROR,
     FaultSpec,
     Minimums,
     MirrorSpec,
@@ -54,7 +55,9 @@ class ScenarioRequest:
 
     def mirrored_by(self) -> MirrorSpec:
         """The requested mirror with the user's options; else the shadow, or between clusters that
-        run already, whose broker it cannot be, MirrorMaker 2."""
+        run already, whose broker it cannot be, MirrorMaker 2. One cluster alone has none."""
+        if self.topology is not None and not self.topology.links and self.mirror is None:
+            return replace(NO_MIRROR, options=self.mirror_options)
         usual = "mm2" if self.topology is not None and self.topology.attached else "shadow"
         return MirrorSpec(
             kind=usual if self.mirror is None else self.mirror, options=self.mirror_options
@@ -210,7 +213,7 @@ def half_open(request: ScenarioRequest) -> Scenario:
     """A->B: the mirror's responses stall, then its requests, then the responses of A's clients.
 
     In another topology the responses and requests of every link stall, then those of the clients of
-    every home cluster.
+    every home cluster. On one cluster alone only those of its clients do.
 
     Brokers execute requests, but their responses are lost. Guarantee at stake: a commit without a
     response is either complete or absent (KIP-98), an idempotent producer's retry is not written
@@ -230,12 +233,14 @@ def half_open(request: ScenarioRequest) -> Scenario:
     gap = round(rng.uniform(0.5, 1.5), 2)
     writers = dict.fromkeys(workload.home for workload in clients)
     links = ", ".join(link.name for link in topology.links)
+    of_clients = f"responses of clients of {' and '.join(writers)}"
     return request.scenario(
         topology,
         name="half-open",
         about=(
-            f"{links}; responses stall for the mirror, then requests, then responses of clients of "
-            f"{' and '.join(writers)}"
+            f"{links}; responses stall for the mirror, then requests, then {of_clients}"
+            if links
+            else f"{of_clients} stall"
         ),
         workloads=clients,
         schedule=(
@@ -251,13 +256,13 @@ def half_open(request: ScenarioRequest) -> Scenario:
                 _stalled(
                     "clients" if n == 0 else f"clients-{hyphen_free(home)}",
                     f"*->{home}",
-                    14.0 + gap,
+                    14.0 + gap if links else 1.0,
                     "responses",
                 )
                 for n, home in enumerate(writers)
             ),
         ),
-        duration=22.0,
+        duration=22.0 if links else 9.0,
     )
 
 
@@ -440,48 +445,51 @@ _LEAST = 3
 def broker_loss(request: ScenarioRequest) -> Scenario:
     """A:3->B:3: one broker of A is killed, one of B paused, one of A restarted.
 
+    On one cluster alone the paused broker is another one of A.
+
     Guarantee at stake: replication in a cluster (acks=all, min.insync.replicas 2) and transactions
     survive the loss of one broker (KIP-98, KIP-966). Afterwards replicas agree below the high
     watermark.
     """
     rng = request.rng
     topology = request.topology or parse("A:3->B:3")
-    link = topology.links[0]
-    for name in (link.source, link.destination):
+    ends = topology.links[0].ends if topology.links else (topology.clusters[0].name,) * 2
+    source, destination = ends
+    for name in ends:
         if (brokers := topology.cluster(name).brokers) < _LEAST and not topology.attached:
+            enough = "->".join(f"{each}:{_LEAST}" for each in dict.fromkeys(ends))
             raise InputError(
-                f"broker-loss takes brokers of both clusters away while the others go on: {name} "
-                f"needs {_LEAST} or more and has {brokers}; write --topology "
-                f"'{link.source}:{_LEAST}->{link.destination}:{_LEAST}'"
+                f"broker-loss takes brokers of every cluster away while the others go on: {name} "
+                f"needs {_LEAST} or more and has {brokers}; write --topology '{enough}'"
             )
     killed = rng.choice([1, 2, 3])
     return request.scenario(
         topology,
         name="broker-loss",
         about=(
-            f"{link.name}; a broker of {link.source} is killed, one of {link.destination} paused, "
-            f"another of {link.source} restarted"
+            f"{'->'.join(dict.fromkeys(ends))}; a broker of {source} is killed, one of "
+            f"{destination} paused, another of {source} restarted"
         ),
-        workloads=default_workloads(topology, link.source),
+        workloads=default_workloads(topology, source),
         schedule=(
             FaultSpec(
                 id="kill",
                 fault="broker-kill",
-                target=f"{link.source}/{killed}",
+                target=f"{source}/{killed}",
                 at=2.0,
                 duration=5.0,
             ),
             FaultSpec(
                 id="pause",
                 fault="broker-pause",
-                target=f"{link.destination}/{rng.choice([1, 2, 3])}",
+                target=f"{destination}/{rng.choice([1, 2, 3])}",
                 at=14.0,
                 duration=5.0,
             ),
             FaultSpec(
                 id="restart",
                 fault="broker-restart",
-                target=f"{link.source}/{killed % 3 + 1}",
+                target=f"{source}/{killed % 3 + 1}",
                 at=26.0,
                 duration=1.0,
             ),

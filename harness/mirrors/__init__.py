@@ -20,7 +20,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import OF_BROKERS_MIRRORS
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Deployment, Mirror, Recorder
-from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario
+from linkflap.harness.model.scenario import NO_MIRROR, MirrorSpec, Option, Scenario
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import LinkSpec
 
@@ -126,6 +126,13 @@ def check_kind(name: str) -> None:
 def resolve(spec: MirrorSpec) -> MirrorSpec:
     """The mirror spec with all its options and its guarantee. Raises InputError for an unknown
     kind, option or value."""
+    if spec.kind == NO_MIRROR.kind:
+        if spec.options:
+            raise InputError(
+                f"there is no mirror that could have {', '.join(spec.options)}; leave that out, or "
+                "write a topology with a link, for example A->B"
+            )
+        return declared(spec)
     check_kind(spec.kind)
     own = asdict(MIRRORS[spec.kind].options(spec.options))
     passed_on = {name: value for name, value in spec.options.items() if "." in name}
@@ -153,6 +160,9 @@ def check_played(scenario: Scenario, runtime: str = "process") -> None:
     """Raises InputError where the mirror of a scenario cannot play it: in this runtime, on these
     clusters, or with these faults."""
     kind = scenario.mirror.kind
+    if not scenario.topology.links or kind == NO_MIRROR.kind:
+        _check_no_mirror(scenario)
+        return
     if runtime in MIRRORS[kind].not_in:
         raise InputError(
             f"NOT APPLICABLE: mirror {kind} cannot be played in runtime {runtime}: "
@@ -166,6 +176,22 @@ def check_played(scenario: Scenario, runtime: str = "process") -> None:
                 f"NOT APPLICABLE: fault {fault.id!r} ({fault.fault}) does not apply to mirror "
                 f"{kind}: {reason}"
             )
+
+
+def _check_no_mirror(scenario: Scenario) -> None:
+    """Raises InputError unless there is neither a link nor a mirror."""
+    alone, kind = not scenario.topology.links, scenario.mirror.kind
+    if alone and kind != NO_MIRROR.kind:
+        raise InputError(
+            f"mirror {kind} copies over a link, and the topology is one cluster alone; leave the "
+            "mirror out, or write a topology with a link, for example A->B"
+        )
+    if not alone:
+        raise InputError(
+            f"mirror none is of one cluster alone, and the topology has "
+            f"{', '.join(link.name for link in scenario.topology.links)}; name a mirror: "
+            f"{', '.join(MIRRORS)}"
+        )
 
 
 def commands(spec: MirrorSpec) -> Mapping[str, Sequence[str]]:

@@ -99,6 +99,10 @@ class MirrorSpec:
         return self.declared
 
 
+NO_MIRROR: Final = MirrorSpec(kind="none")
+"""Nothing is copied over any link, or there is no link."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
     """One group of clients: their `kind` (registered in harness.workloads), their number, and the

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from linkflap.api import runs
 from linkflap.api.faults import Faults
@@ -26,7 +25,14 @@ from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.payload import drawn_seed
 from linkflap.harness.model.protocols import Deployment
-from linkflap.harness.model.scenario import Minimums, MirrorSpec, Option, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import (
+    NO_MIRROR,
+    Minimums,
+    MirrorSpec,
+    Option,
+    Scenario,
+    WorkloadSpec,
+)
 from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import now
@@ -38,8 +44,6 @@ from linkflap.recording.surroundings import java_inside, surroundings
 from linkflap.recording.unexpected_exits import UnexpectedExits
 from linkflap.recording.world import RunWorld
 from linkflap.topologies import parse
-
-NO_MIRROR: Final = MirrorSpec(kind="none")
 
 
 def deploy(

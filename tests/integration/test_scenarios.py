@@ -84,6 +84,19 @@ def test_both_directions_of_an_active_active_pair_with_mirrormaker(
         assert linkflap_run.checks[check].examined.keys() >= {"A/mirrored", "B/mirrored"}
 
 
+@pytest.mark.linkflap(scenario="half-open", topology="A", seed=37)
+def test_one_cluster_without_a_link(linkflap_run: FixtureRun) -> None:
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+    assert linkflap_run.checks["lost-write"].examined.keys() == {"A/native"}
+    assert linkflap_run.checks["byte-equality"].verdict == "not due"
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(scenario="broker-loss", topology="A:3", seed=secrets.randbits(32))
+def test_one_cluster_loses_brokers(linkflap_run: FixtureRun) -> None:
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+
+
 @pytest.mark.nightly
 @pytest.mark.linkflap(scenario="planned-failover", seed=secrets.randbits(32))
 def test_a_drained_failover_loses_nothing(linkflap_run: FixtureRun) -> None:

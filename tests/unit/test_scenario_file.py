@@ -18,9 +18,10 @@ from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
 from linkflap.cli.commands import linkflap
 from linkflap.harness import mirrors, workloads
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import SCHEMA_VERSION, program_at
+from linkflap.harness.model.scenario import NO_MIRROR, SCHEMA_VERSION, program_at
 from linkflap.harness.rundir import FORMAT, RunReader
 from linkflap.harness.runtimes.distribution import kafka_settings
+from linkflap.recording.run import check
 from linkflap.topologies import parse
 
 # A valid scenario file, and the command that reads it.
@@ -108,6 +109,38 @@ def test_every_built_in_scenario_is_written_and_read_back_as_it_was(
     built = scenario(name, ScenarioRequest(seed=seed))
     save(built, tmp_path / "it.toml")
     assert read(tmp_path / "it.toml", seed=0) == built
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_one_cluster_plays_every_scenario_that_needs_no_link(name: str, tmp_path: Path) -> None:
+    request = ScenarioRequest(seed=1, topology=parse("A:3"))
+    if name not in ("baseline", "broker-loss", "half-open"):
+        with pytest.raises(InputError, match=f"{name} needs a link, and topology A:3 has none"):
+            scenario(name, request)
+        return
+    built = scenario(name, request)
+    check(built, "process")
+    save(built, tmp_path / "it.toml")
+    assert read(tmp_path / "it.toml", seed=0) == built
+    assert built.mirror == NO_MIRROR
+    assert {fault.target for fault in built.schedule} <= {"A/1", "A/2", "A/3", "*->A"}
+
+
+def test_a_file_of_one_cluster_needs_no_mirror_and_may_have_none(tmp_path: Path) -> None:
+    text = ONE_FLAP.replace('target = "A->B"', 'target = "*->A"').replace("A->B", "A")
+    text = text.replace('mirror = { kind = "shadow" }\n', "")
+    it = read(made(tmp_path, text), seed=1)
+    assert (it.mirror, it.topology.links) == (NO_MIRROR, ())
+    check(it, "process")
+    for kind in ("mm2", "shadow"):
+        asks = read(made(tmp_path, text + f'[mirror]\nkind = "{kind}"\n'), seed=1)
+        with pytest.raises(InputError, match=f"mirror {kind} copies over a link"):
+            check(asks, "process")
+    for wrong in ('home = "{destination}"', 'target = "{link}"'):
+        key = wrong.partition(" ")[0]
+        lines = [wrong if line.startswith(key) else line for line in text.splitlines()]
+        with pytest.raises(InputError, match=r"line \d+: scenario .* needs a link"):
+            read(made(tmp_path, "\n".join(lines)), seed=1)
 
 
 def test_the_users_options_are_in_the_file(tmp_path: Path) -> None:

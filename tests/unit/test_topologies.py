@@ -108,12 +108,33 @@ def test_clusters_that_run_already(text: str, bootstrap: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "cluster"),
+    [
+        ("A", ClusterSpec(name="A")),
+        ("A-B", ClusterSpec(name="A-B")),
+        ("A:3{tls}", ClusterSpec(name="A", brokers=3, security="tls")),
+        ("A@3.9.2:5", ClusterSpec(name="A", kafka="3.9.2", brokers=5)),
+        ('A@"./some libs"', ClusterSpec(name="A", kafka="./some libs")),
+        ("A@bootstrap:localhost:9092", ClusterSpec(name="A", bootstrap="localhost:9092")),
+    ],
+)
+def test_one_cluster_alone(text: str, cluster: ClusterSpec) -> None:
+    topology = parse(text)
+    assert topology == Topology(clusters=(cluster,), links=())
+    assert arrows(topology) == text
+    assert topology.homes == (cluster.name,)
+
+
+@pytest.mark.parametrize(
     ("text", "column", "says"),
     [
         ("", "", "the topology is empty"),
         (" \n", "", "the topology is empty"),
-        ("A", "character 1", "A stands alone, without a link"),
-        ("A:3, B->C", "character 1", "A stands alone, without a link"),
+        ("A:3, B->C", "character 1", "A stands alone beside other clusters"),
+        ("B->C, A", "character 7", "A stands alone beside other clusters"),
+        ("A, B", "character 1", "A stands alone beside other clusters"),
+        ("A,", "character 1", "A stands alone beside other clusters"),
+        ("east", "character 1", "or one cluster whose name begins with a capital letter"),
         ("A->", "character 4", "a cluster is missing at the end of the arrow -> after A"),
         ("A->,B->C", "character 4", "a cluster is missing at the end of the arrow -> after A"),
         ("->B", "character 1", "a cluster is missing before '->B'"),
@@ -121,7 +142,6 @@ def test_clusters_that_run_already(text: str, bootstrap: str) -> None:
         ("A=>B", "character 2", "'=>' is not an arrow; write ->"),
         ("A→B", "character 2", "'→' is not an arrow; write ->"),
         ("A>B", "character 2", "'>' is not an arrow; write ->"),
-        ("A-B", "character 1", "A-B stands alone, without a link"),
         ("A->->B", "character 2", "'->->' is not an arrow; write ->"),
         ("A<-B", "character 2", "the arrow '<-' points backwards; write B->A"),
         ("A<>B", "character 2", "for links in both directions write <->"),
@@ -168,7 +188,7 @@ def test_clusters_that_run_already(text: str, bootstrap: str) -> None:
         (
             "star",
             "character 1",
-            "there is no topology named 'star'; write links like A->B, or one of chain, ",
+            "there is no topology named 'star'; write links like A->B, one of chain, ",
         ),
         (
             "round-trap",
@@ -293,10 +313,9 @@ def test_named_topologies_are_legal(name: str) -> None:
 def test_sizes() -> None:
     assert links(chain(clusters=4)) == ["A->B", "B->C", "C->D"]
     assert links(fan_in(sources=3)) == ["A->D", "B->D", "C->D"]
-    with pytest.raises(InputError, match="it has no link"):
-        chain(clusters=1)
-    with pytest.raises(InputError, match="it has no link"):
-        fan_in(sources=0)
+    assert chain(clusters=1) == fan_in(sources=0) == parse("A")
+    with pytest.raises(InputError, match="it has no cluster"):
+        chain(clusters=0)
     with pytest.raises(InputError, match="10 clusters, and 9 are the most"):
         chain(clusters=10)
 
