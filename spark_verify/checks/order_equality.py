@@ -29,6 +29,7 @@ from linkflap.spark_verify.checks.parts.mirrored_ranges import (
     not_promoted,
     perhaps_cleaned,
     repeated_at_source,
+    repeats_allowed,
     why_not_judged,
 )
 from linkflap.spark_verify.checks.parts.record_order import (
@@ -85,10 +86,11 @@ def _by_contents(
     view: PartitionView, compared: Hop, differences: Sequence[Finding]
 ) -> Sequence[Finding]:
     """The differences; where records are known by their contents, those that any way to copy the
-    source explains are none, and where no way explains what came, there is one."""
-    origin, found = compared.origin, [each for each in differences if isinstance(each, Found)]
+    source explains are none, and where no way explains what came, there is one: repeats that the
+    mirror is allowed explain nothing."""
+    origin = compared.origin
     if origin.how == "not":
-        return differences if found else [*differences, _inexplicable(compared)]
+        return [*differences, *_inexplicable(view, compared, differences)]
     if not compared.explained:
         return differences
     # Whether the mirror may have repeated that often is a question to its guarantee.
@@ -113,8 +115,15 @@ def _repeated(finding: Finding) -> bool:
     return isinstance(finding, Found) and finding.kind == "mirrored-duplicate"
 
 
-def _inexplicable(compared: Hop) -> Found:
-    """The first record of the destination that no way to copy the source leads to."""
+def _inexplicable(
+    view: PartitionView, compared: Hop, differences: Sequence[Finding]
+) -> Iterator[Found]:
+    """The first record of the destination that no way to copy the source leads to, unless the
+    differences show what is wrong."""
+    allowed = repeats_allowed(view, compared.destination.cluster)
+    found = [each for each in differences if isinstance(each, Found)]
+    if any(not (allowed and _repeated(each)) for each in found):
+        return
     theirs, ours = compared.source.records, compared.destination.replica
     index, position = compared.origin.index, compared.origin.position
     shown = compared.came[ours.records.offset[compared.came] >= ours.log_start]
@@ -122,9 +131,10 @@ def _inexplicable(compared: Hop) -> Found:
     due = np.flatnonzero(compared.source.visible)
     evidence = {"records": 1, "source": compared.source.cluster, "after_offset": offset - 1}
     if position >= len(due):
-        return Found.at("mirror-phantom", ours.cluster, offset, uid=-1, **evidence)
+        yield Found.at("mirror-phantom", ours.cluster, offset, uid=-1, **evidence)
+        return
     row = due[position]
-    return Found.at(
+    yield Found.at(
         "mirror-hole",
         ours.cluster,
         offset,

@@ -87,8 +87,8 @@ def _deposed_left_out(
     model = next((r for r in replicas if r.canonical), replicas[0])
     if view.recorded or model.high_watermark_from == "sampled":
         return replicas, []
-    high = min(r.high_watermark for r in replicas)
-    ends = {r.broker: min(r.end, high) for r in replicas}
+    high = model.high_watermark
+    ends = {r.broker: min(r.end, r.high_watermark, high) for r in replicas}
     begins = {r.broker: deposed(r, model) for r in replicas}
     doubts = [
         Unjudged(

@@ -8,6 +8,7 @@ story            the writer of every offset of a partition, the truncations of e
                  generations: a log between two truncations
 promises         the acknowledgements of clients, and so the records that must be in the log
 mirrored_ranges  the records that came over a link, one by one
+same_contents    the same where records are known by their contents alone: every way to copy them
 random_runs      small random runs (`tests.faithful.changes`) as the checks see them
 agreement        compares the findings of a check with those of its reference
 """

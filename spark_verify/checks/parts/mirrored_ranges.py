@@ -408,17 +408,21 @@ def _origin(
     later = (copies(contents)[1].any() | ~among(came, contents)) & (
         not (view.recorded or source.replica.high_watermark_from == "sampled")
     )
-    repeats = may_have_repeated(view, mirrored_range.destination) or (
-        not view.recorded and view.guarantee.delivery == "at-least-once"
-    )
     compared = Contents(
         source=contents,
+        hidden=source.records.digest[~source.visible],
         source_deleted=int(first),
         came=came,
         came_deleted=destination.replica.log_start,
         later=later,
     )
-    return origin(compared, repeats=repeats)
+    return origin(compared, repeats=repeats_allowed(view, mirrored_range.destination))
+
+
+def repeats_allowed(view: PartitionView, cluster: str) -> bool:
+    """Whether the mirror into a cluster may have written records again, for all that is known."""
+    unknown = not view.recorded and view.guarantee.delivery == "at-least-once"
+    return unknown or may_have_repeated(view, cluster)
 
 
 def _alike(source: Log, ours: Records, came: Ints, again: Ints) -> Ints:

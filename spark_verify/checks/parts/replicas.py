@@ -113,21 +113,18 @@ def _found(replica: Replica, kind: str, row: int, **evidence: object) -> Found:
 
 
 def between(replicas: Sequence[Replica]) -> Iterator[Found]:
-    """Compares every replica with the canonical one, between the highest log start and the lowest
-    high watermark."""
-    start = max(r.log_start for r in replicas)
-    end = min(r.high_watermark for r in replicas)
+    """Compares every replica with the canonical one, between the higher log start and the lower
+    high watermark of the two."""
     model = next((r for r in replicas if r.canonical), replicas[0])
-    tables = {r.broker: _table(r.batches, start, end) for r in replicas}
     for other in replicas:
-        if other is not model and not (other.damage or model.damage):
-            yield from _differences(
-                replicas, model, other, tables[model.broker], tables[other.broker]
-            )
-        elif other is not model:
-            yield from _differences(
-                replicas, model, other, *_common(tables[model.broker], tables[other.broker])
-            )
+        if other is model:
+            continue
+        start = max(model.log_start, other.log_start)
+        end = min(model.high_watermark, other.high_watermark)
+        ours, theirs = (_table(r.batches, start, end) for r in (model, other))
+        if other.damage or model.damage:
+            ours, theirs = _common(ours, theirs)
+        yield from _differences(replicas, model, other, ours, theirs)
 
 
 def _common(

@@ -24,7 +24,8 @@ _MOST_STEPS: Final = 30_000_000
 _FEW: Final = 16
 """Starts in the source's log that are compared one by one; and records that show too little."""
 _TIMES: Final = 4
-"""How many coincidences prove nothing, for each repeat that the source shows."""
+"""How many coincidences prove nothing, for each repeat that the source shows. One is a deleted
+record with the content of one that is still there, whether or not readers get that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +43,12 @@ class Origin:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
     """The contents of the source's records and of the destination's, and how many records each log
-    may have had before these. `later`, per record of the destination: the source may have got it
-    since it was copied."""
+    may have had before these. `hidden` are contents of records that the source has and no reader
+    gets: aborted, or of an open transaction. `later`, per record of the destination: the source may
+    have got it since it was copied."""
 
     source: Ints
+    hidden: Ints
     source_deleted: int
     came: Ints
     came_deleted: int
@@ -74,7 +77,7 @@ def _once(contents: Contents, coincidences: int) -> Origin:
     """Every offset where what came can begin in the source's log, record by record until none is
     left; negative: in what was deleted there."""
     theirs, ours = contents.source, contents.came
-    left = np.cumsum(np.isin(ours, theirs)) <= coincidences
+    left = np.cumsum(np.isin(ours, np.append(theirs, contents.hidden))) <= coincidences
     deleted = int(np.count_nonzero(left[: contents.source_deleted]))
     first, last = -deleted, min(contents.came_deleted, len(theirs))
     starts, steps, index = np.arange(first, last + 1), 0, 0
@@ -118,6 +121,7 @@ class _Again:
         self._deleted, self._hidden = contents.source_deleted, contents.came_deleted
         self._later, self._steps = contents.later.tolist(), 0
         self._left, self._coincidences = set(self._theirs), coincidences
+        self._there = self._left.union(contents.hidden.tolist())
         self._best = (-1, -1)
 
     def origin(self) -> Origin:
@@ -161,7 +165,7 @@ class _Again:
             if content is None or content in known:
                 continue
             known.add(content)
-            coincidences += content in self._left
+            coincidences += content in self._there
             if len(known) > self._deleted or coincidences > self._coincidences:
                 return False
             if self._steps > _MOST_STEPS:
@@ -173,7 +177,7 @@ class _Again:
         have had, if the mirror had copied so many of its records, and these contents; counted to
         one more than `most`."""
         theirs, seen, needed = self._theirs, known | set(self._theirs[:copied]), 0
-        coincidences = len(known & self._left)
+        coincidences = len(known & self._there)
         self._steps += copied + len(known)
         for at in range(index, len(self._ours)):
             content = self._ours[at]
@@ -184,7 +188,7 @@ class _Again:
                 return needed
             elif content not in seen:
                 needed += 1
-                coincidences += content in self._left
+                coincidences += content in self._there
                 if needed > most or coincidences > self._coincidences:
                     self._best = max(self._best, (at, copied))
                     return max(needed, most + 1)

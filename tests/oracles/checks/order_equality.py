@@ -17,6 +17,7 @@ from tests.oracles.mirrored_ranges import (
     reaching,
 )
 from tests.oracles.plain import Anomaly, Plain
+from tests.oracles.same_contents import possible as possible
 from tests.oracles.story import Story
 
 EACH = frozenset(

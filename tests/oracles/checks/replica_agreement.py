@@ -40,10 +40,11 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                 if r.end < r.high_watermark and not r.torn and r.high_watermark_from != "copied"
             ]
             model = next((r for r in replicas if r.canonical), replicas[0])
-            start, end = max(r.log_start for r in replicas), min(r.high_watermark for r in replicas)
             cleaned = max(plain.cleaned(r) for r in replicas)
             for other in replicas:
                 if other is not model:
+                    start = max(model.log_start, other.log_start)
+                    end = min(_agreed(plain, model, r) for r in (model, other))
                     for kind, base, offset in _parted(model, other, start, end):
                         if base < cleaned:
                             suspects += _cleaned(
@@ -57,6 +58,23 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                             suspects.append((kind, offset))
             found += [plain.anomaly(kind, cluster, offset) for kind, offset in suspects]
     return found
+
+
+def _agreed(plain: Plain, model: PlainLog, log: PlainLog) -> int:
+    """Up to where a replica has to have what the model has: its high watermark. Of copied logs
+    nobody knows when each was copied, nor who was in sync: what is above a log's end, and a tail
+    that is only of older leader epochs than the model's, proves nothing."""
+    if plain.view.recorded or model.high_watermark_from == "sampled":
+        return log.high_watermark
+    epochs = {b.base_offset: b.leader_epoch for b in model.batches}
+    both = [b for b in log.batches if b.base_offset in epochs]
+    older = [b for b in both if b.leader_epoch < epochs[b.base_offset]]
+    end = log.end
+    if older:
+        first = older[0].base_offset
+        tail = [b for b in both if b.base_offset >= first]
+        end = first if all(b.leader_epoch < epochs[first] for b in tail) else end
+    return min(log.high_watermark, end)
 
 
 def _cleaned(

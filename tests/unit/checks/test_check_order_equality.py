@@ -7,7 +7,7 @@ import pytest
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import SECOND, Log, commit, promoted, send, view
+from tests.unit.checks.histories import SECOND, Log, but, commit, promoted, send, view
 from tests.unit.checks.round_trip import emptied
 from tests.unit.checks.verdicts import (
     Rejected,
@@ -307,3 +307,53 @@ def test_records_copied_back_are_compared_with_the_new_owner(
     on_a: tuple[int, ...], kind: str, offset: int
 ) -> None:
     assert (kind, "A", offset) in anomalies(NAME, emptied(*on_a))
+
+
+def by_contents(a: Log, b: Log, *windows: Window) -> PartitionView:
+    """What a program wrote on A, and a mirror copied to B: payload id -1 where contents do not tell
+    which record it is."""
+    return but(view([a, b], windows=windows), programs=frozenset({"A.t"}))
+
+
+def test_records_that_contents_do_not_tell_apart_are_not_missing() -> None:
+    """Two with one content, on a destination that has lost its beginning."""
+    same = {2: 5, 3: 5, -1: 5}
+    a = Log("A").data(1, 2, 3, 4, digest=same)
+    assert anomalies(NAME, by_contents(a, Log("B", start=1).data(-1, -1, 4, digest=same))) == []
+    assert anomalies(NAME, by_contents(a, Log("B", start=2).data(-1, 4, digest=same))) == []
+    lost = by_contents(a, Log("B", start=1).data(-1, 4, digest=same))
+    assert anomalies(NAME, lost) == [("mirror-hole", "B", 2)]
+
+
+@pytest.mark.parametrize(("count", "wrong"), [(3, []), (16, [("mirror-hole", "B", 1)])])
+def test_repeats_that_a_mirror_is_allowed_hide_no_loss(
+    count: int, wrong: list[tuple[str, str, int]]
+) -> None:
+    """The mirror went back, and wrote 1 and 3 again; what came in place of 2 is of nobody. Of a log
+    of few records nobody can tell: A may have deleted others that were the same."""
+    a = Log("A", start=5).data(*range(1, count + 1))
+    b = Log("B").data(1, -1, 3, 1, 2, *range(3, count + 1), digest={-1: 5})
+    found = set(anomalies(NAME, by_contents(a, b, FLAP)))
+    assert found == {("mirrored-duplicate", "B", 3), ("mirrored-duplicate", "B", 5), *wrong}
+    back = by_contents(a, Log("B").data(1, 2, 1, 2, *range(3, count + 1)), FLAP)
+    assert {kind for kind, *_ in anomalies(NAME, back)} == {"mirrored-duplicate"}
+
+
+def test_a_source_has_deleted_no_more_records_than_offsets() -> None:
+    a, gone = Log("A", start=1).data(2, 3), {-1: 5, -2: 6}
+    assert anomalies(NAME, by_contents(a, Log("B").data(-1, 2, 3, digest=gone))) == []
+    more = by_contents(a, Log("B").data(-1, 2, 3, -2, digest=gone))
+    assert anomalies(NAME, more) == [("mirror-phantom", "B", 3)]
+
+
+@pytest.mark.parametrize(("count", "wrong"), [(3, []), (20, [("mirrored-aborted", "B", 9)])])
+def test_an_aborted_record_is_not_taken_for_a_deleted_one(
+    count: int, wrong: list[tuple[str, str, int]]
+) -> None:
+    """Of a log of few records nobody can tell."""
+    first, last = (1, 2, 3), range(4, count + 1)
+    a = Log("A", start=50).data(*first).txn(99, pid=7, end="abort").data(*last)
+    b = Log("B", start=5).data(-1, *first, 99, *last, digest={-1: 5})
+    seen = by_contents(a, b, FLAP)
+    assert anomalies(NAME, seen) == wrong
+    assert bool(unjudged(NAME, seen)) != bool(wrong)

@@ -81,6 +81,26 @@ def test_another_producer_is_reported() -> None:
     assert found.evidence["producer_id"] == [7, 8]
 
 
+def test_of_three_each_is_compared_as_far_as_it_goes() -> None:
+    behind = held_back(replica(2).data(1), 1)
+    seen = view([replica(1).data(1).data(2), behind, held_back(replica(3).data(1), 2)])
+    assert ("replica-missing", "A", 1) in anomalies(NAME, seen)
+
+
+def test_a_copy_of_a_running_brokers_folder_proves_nothing_above_its_end() -> None:
+    """But another broker that lacks less is compared further."""
+    half = held_back(replica(2).data(1), 3)
+    for third, wrong in (
+        (replica(3).data(1).data(2).data(3), []),
+        (replica(3).data(1).data(3, at=2), [("replica-missing", "A", 1)]),
+    ):
+        seen = but(view([replica(1).data(1).data(2).data(3), half, third]), recorded=False)
+        copies = [replace(r, high_watermark_from="copied") for r in seen.replicas]
+        seen = replace(seen, replicas=tuple(copies))
+        assert anomalies(NAME, seen) == wrong
+        assert "ends at 1, below the high watermark 3" in unjudged(NAME, seen)[0]
+
+
 def test_records_missing_in_a_torn_log_are_unknown() -> None:
     seen = view([replica(1).data(1).data(2), held_back(replica(2).data(1).torn(), 2)])
     assert anomalies(NAME, seen) == []

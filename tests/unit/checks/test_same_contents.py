@@ -14,11 +14,17 @@ from linkflap.spark_verify.checks.parts.same_contents import Contents, Origin, o
 
 
 def contents(
-    source: Sequence[int], came: Sequence[int], *, deleted: tuple[int, int] = (0, 0), later: bool
+    source: Sequence[int],
+    came: Sequence[int],
+    *,
+    deleted: tuple[int, int] = (0, 0),
+    hidden: Sequence[int] = (),
+    later: bool,
 ) -> Contents:
     """`deleted`: how many offsets of the source's log, and of the destination's."""
     return Contents(
         source=np.array(source, np.int64),
+        hidden=np.array(hidden, np.int64),
         source_deleted=deleted[0],
         came=np.array(came, np.int64),
         came_deleted=deleted[1],
@@ -33,8 +39,10 @@ def of(
     *,
     repeats: bool = False,
     later: bool = False,
+    hidden: Sequence[int] = (),
 ) -> Origin:
-    return origin(contents(source, came, deleted=deleted, later=later), repeats=repeats)
+    seen = contents(source, came, deleted=deleted, hidden=hidden, later=later)
+    return origin(seen, repeats=repeats)
 
 
 MANY = list(range(100, 140))
@@ -54,6 +62,10 @@ CASES = {
         "coincidence"),
     "a loss in a log of different records": (
         of(MANY, [*MANY[:9], *MANY[10:]], (50, 50), repeats=True), "not"),
+    "an aborted one, in a log of different records": (
+        of(MANY, [9, *MANY[:9], 7, *MANY[9:]], (50, 50), repeats=True, hidden=[7]), "not"),
+    "an aborted one, in a log of few": (
+        of([1, 2, 3], [9, 1, 7, 2, 3], (5, 5), repeats=True, hidden=[7]), "coincidence"),
     "copied before the destination": (of([1, 2], [1, 2, 3], later=True), "once"),
     "missing, and copied before the destination": (of([1, 2], [1, 3], later=True), "not"),
 }  # fmt: skip
