@@ -26,6 +26,7 @@ from linkflap.harness.runtimes.disks import SlowDisk, SmallDisk
 from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import Connection
+from linkflap.harness.wire.offsets import quiet
 
 QUIET = {"log_level": 0}
 EVERY = sorted(RUNTIMES)
@@ -80,7 +81,7 @@ def topology(*clusters: ClusterSpec, links: tuple[str, ...] = ()) -> Topology:
 
 
 def create(cluster: Cluster, topic: str, replicas: int = 1) -> None:
-    admin = AdminClient({**QUIET, "bootstrap.servers": cluster.bootstrap})
+    admin = AdminClient(quiet(cluster.bootstrap))
     for future in admin.create_topics([NewTopic(topic, 1, replicas)], request_timeout=60).values():
         future.result()
 

@@ -132,9 +132,8 @@ def _check_attached(topology: Topology) -> None:
         check_bootstrap(cluster.name, cluster.bootstrap)
         if cluster.security:
             raise InputError(
-                f"cluster {cluster.name} runs already, and linkflap attaches to listeners in plain "
-                "text only, because it writes its proxies' addresses into their answers; name a "
-                "PLAINTEXT listener, and leave the braces out"
+                f"cluster {cluster.name} runs already, and its client properties say how it is "
+                f"secured; name their file in the braces, or env:NAME"
             )
         if cluster.brokers != 1:
             raise InputError(

@@ -10,6 +10,8 @@ other. `rows` writes a topology for people.
               | name "@bootstrap:" host ":" port         A@bootstrap:localhost:9092, a cluster that
              runs already; several addresses in double quotes, with commas:
                 A@"bootstrap:one:9092,two:9092"
+             with its client properties in braces, if it has TLS or a login (a file, or env:NAME):
+                A@bootstrap:localhost:9093{client.properties}
     name     := a letter, then letters and digits, in parts that single hyphens or underscores join:
              us-east, eu_west
     kafka    := a release (3.9.2), a folder (./dist) or an image (apache/kafka); in double quotes
@@ -32,7 +34,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NoReturn, TypeVar
 
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.security import canonical
+from linkflap.harness.model.security import WORDS, canonical
 from linkflap.harness.model.texts import counted, nearest
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
 from linkflap.topologies.named import (
@@ -89,12 +91,14 @@ def clusters_of(cursor: Text, mentions: list[Mention]) -> Iterator[ClusterSpec]:
         of_it = [m for m in mentions if m.name == name]
         kafka = _agreed(cursor, of_it, "Kafka", [m.kafka for m in of_it], usual=DEFAULT_KAFKA)
         attached = kafka.startswith(_ATTACHED)
+        entered = _agreed(cursor, of_it, "security", [m.security for m in of_it], usual="")
         yield ClusterSpec(
             name=name,
             brokers=_agreed(cursor, of_it, "brokers", [m.brokers for m in of_it], usual=1),
             kafka=DEFAULT_KAFKA if attached else kafka,
             bootstrap=kafka.removeprefix(_ATTACHED) if attached else "",
-            security=_agreed(cursor, of_it, "security", [m.security for m in of_it], usual=""),
+            security="" if attached else entered,
+            properties=entered if attached else "",
         )
 
 
@@ -273,11 +277,9 @@ def _cluster(cursor: Text, mentions: list[Mention], after: str) -> Mention:
         check_name(name)
     except InputError as error:
         cursor.fail(str(error), at)
-    kafka, brokers, security = (
-        _version(cursor, name),
-        _brokers(cursor, name),
-        _security(cursor, name),
-    )
+    kafka, brokers = _version(cursor, name), _brokers(cursor, name)
+    attached = kafka is not None and kafka.startswith(_ATTACHED)
+    security = _security(cursor, name, attached=attached)
     mention = Mention(at=at, name=name, kafka=kafka, brokers=brokers, security=security)
     mentions.append(mention)
     return mention
@@ -345,7 +347,8 @@ def _brokers(cursor: Text, name: str) -> int | None:
     return int(written)
 
 
-def _security(cursor: Text, name: str) -> str | None:
+def _security(cursor: Text, name: str, *, attached: bool = False) -> str | None:
+    """What the braces behind a cluster say; where it is `attached`, its client properties."""
     if cursor.peek() != "{":
         return None
     at = cursor.at
@@ -354,6 +357,14 @@ def _security(cursor: Text, name: str) -> str | None:
         cursor.fail(
             f"the security of {name} has no closing brace; write for example {name}{{tls}}", at
         )
+    if attached and (source := found.group(1).strip()):
+        if set(source.split("+")) <= WORDS.keys():
+            cursor.fail(
+                f"cluster {name} runs already, and its client properties say how it is secured; "
+                "name their file in the braces, or env:NAME",
+                at,
+            )
+        return source
     if not found.group(1).strip():
         cursor.fail(
             f"the security of {name} is empty; write for example {name}{{tls}}, or leave the "
@@ -404,9 +415,8 @@ def _write(cluster: ClusterSpec, written: set[str]) -> str:
         kafka = '"' + kafka.replace('"', '""') + '"'
     version = f"@{kafka}" if kafka != DEFAULT_KAFKA else ""
     brokers = f":{cluster.brokers}" if cluster.brokers != 1 else ""
-    return (
-        cluster.name + version + brokers + (f"{{{cluster.security}}}" if cluster.security else "")
-    )
+    entered = cluster.properties or cluster.security
+    return cluster.name + version + brokers + (f"{{{entered}}}" if entered else "")
 
 
 def rows(topology: Topology) -> str:
@@ -423,7 +433,8 @@ def rows(topology: Topology) -> str:
 def _label(cluster: ClusterSpec) -> tuple[str, str, str]:
     """Name, brokers, Kafka; of a cluster that runs already, its addresses."""
     if cluster.bootstrap:
-        return cluster.name, "runs already", f"at {cluster.bootstrap}"
+        entered = f", entered with {cluster.properties}" if cluster.properties else ""
+        return cluster.name, "runs already", f"at {cluster.bootstrap}{entered}"
     kafka = cluster.kafka if len(cluster.kafka) <= 24 else "…" + cluster.kafka[-23:]
     secured = f", {cluster.security}" if cluster.security else ""
     return (

@@ -27,6 +27,7 @@ from linkflap.chaos.faults import FAULTS, check_options
 from linkflap.chaos.scenario_file.schema import FaultTable, ScenarioFile, WorkloadTable
 from linkflap.chaos.triggers import condition, known
 from linkflap.harness import mirrors, runtimes
+from linkflap.harness.guarantees.allowed import BROKERS, LOSSES
 from linkflap.harness.machine.toml_file import KeyPath, TomlFile, content_and_lines
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import (
@@ -279,6 +280,7 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
         at = next((at for at, config in tables.items() if IN_SYNC in config), ())
         reader.placed((*at, IN_SYNC), lambda: schedule.check_in_sync(made))
     _refuse_fetching_compacted(reader, file, made)
+    _refuse_budgets_of_violations(reader, made)
     if made.budgets.of_failovers and not any(spec.name.fails_over for spec in made.schedule):
         reader.fail(
             ("budgets",),
@@ -321,6 +323,21 @@ def _budgets(reader: Reader, file: ScenarioFile) -> Budgets:
         if most < 0:
             reader.fail(at, f"{kind} is {most}; give how many a cluster may have, 0 or more")
     return Budgets(**msgspec.structs.asdict(file.budgets))
+
+
+def _refuse_budgets_of_violations(reader: Reader, made: Scenario) -> None:
+    """What neither the mirror's guarantee nor a fault allows is invalid, however few there are."""
+    allowed = [*mirrors.resolve(made.mirror).guarantee.allowed, *BROKERS]
+    allowed += [line for spec in made.schedule for line in LOSSES.get(spec.fault, ())]
+    kinds = dict.fromkeys(line.kind for line in allowed)
+    for kind in made.budgets.allowed:
+        if kind not in kinds:
+            reader.fail(
+                ("budgets", "allowed", kind),
+                f"neither the mirror {made.mirror.kind}, as it is set here, nor a fault of this "
+                f"file allows {kind}, so that one is invalid already; leave the budget out (they "
+                f"allow {', '.join(kinds)})",
+            )
 
 
 _CLUSTER: Final = "{cluster}"

@@ -20,8 +20,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from linkflap.harness.machine import client_properties
 from linkflap.harness.machine.engine_leftovers import StillThere
-from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.wait import until
 
 if TYPE_CHECKING:
@@ -40,13 +41,15 @@ _GROUP: Final = re.compile(r"linkflap[.-].*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attached:
     """A cluster that a run attaches to: its addresses, its cluster id, the names of the clusters in
-    the run's topology, and whether it had a topic HEARTBEATS before."""
+    the run's topology, whether it had a topic HEARTBEATS before, and where its client properties
+    are."""
 
     name: str
     bootstrap: str
     id: str
     clusters: tuple[str, ...]
     had_heartbeats: bool
+    properties: str = ""
 
     def owns_topic(self, topic: str) -> bool:
         """Whether a topic of this name is the run's: `A.orders`, `mm2-offsets.A.internal`."""
@@ -59,11 +62,19 @@ class Attached:
         return bool(_GROUP.fullmatch(group)) or group in {f"{name}-mm2" for name in self.clusters}
 
 
-def admin_of(bootstrap: str) -> AdminClient:
-    """A client that prints nothing."""
+def admin_of(bootstrap: str, properties: str) -> AdminClient:
+    """A client that prints nothing. Raises InputError for client properties that cannot be
+    read."""
+    from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient  # the ledger is read by processes without it
 
-    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    found = client_properties.read(properties)
+    try:
+        return AdminClient(found.librdkafka(bootstrap))
+    except KafkaException as error:
+        raise InputError(
+            f"{properties}: librdkafka refuses these client properties ({error.args[0].str()})"
+        ) from None
 
 
 def owned(cluster: Attached, admin: AdminClient) -> tuple[Sequence[str], Sequence[str]]:
@@ -92,10 +103,19 @@ def remove(cluster: Attached) -> Iterator[str]:
     where another cluster answers at the addresses by now."""
     from confluent_kafka import KafkaException
 
-    admin = admin_of(cluster.bootstrap)
     where = f"cluster {cluster.name} at {cluster.bootstrap}"
     left: tuple[Sequence[str], Sequence[str]] = ((), ())
     asked: set[str] = set()
+
+    try:
+        admin = admin_of(cluster.bootstrap, cluster.properties)
+    except InputError as error:
+        raise StillThere(
+            [
+                f"{where} may still have topics {_topics_of(cluster)}, and cannot be entered "
+                f"({error}); then remove them with `linkflap clean`"
+            ]
+        ) from None
 
     def gone() -> bool:
         nonlocal left
@@ -128,12 +148,15 @@ def remove(cluster: Attached) -> Iterator[str]:
         raise StillThere(
             [
                 f"{where} does not answer ({error.args[0].str()}), and may still have topics "
-                f"{', '.join(f'{name}.*' for name in cluster.clusters)}; when it answers again, "
-                "remove them with `linkflap clean`"
+                f"{_topics_of(cluster)}; when it answers again, remove them with `linkflap clean`"
             ]
         ) from None
     for name in sorted(asked):
         yield f"{name} on {where}"
+
+
+def _topics_of(cluster: Attached) -> str:
+    return ", ".join(f"{name}.*" for name in cluster.clusters)
 
 
 def _settle(asked: dict[Any, Future[None]]) -> None:

@@ -43,8 +43,10 @@ FILE_PROVIDER: Final = "org.apache.kafka.common.config.provider.FileConfigProvid
 configuration (KIP-297, KIP-421)."""
 LOGIN_MODULES: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+"""The mechanisms by which linkflap's clients can log in, with Kafka's modules for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +110,8 @@ class Security:
     `authority` is the file of the certificates (PEM) that brokers are trusted by; `identity`, one
     with the client's own key and certificates; `file` has `java()`, for programs that must get
     secrets in no other way, and `librdkafka_file` the other. All are in a folder that only this
-    user can read, and that is removed with the deployment.
+    user can read, and that is removed with the deployment. `any_host`: certificates of brokers
+    need not be valid for the addresses at which they are reached.
     """
 
     protocol: Protocol = "PLAINTEXT"
@@ -118,6 +121,7 @@ class Security:
     username: str = ""
     password: str = ""
     file: str = ""
+    any_host: bool = False
 
     def __repr__(self) -> str:
         # never the password, wherever this is printed
@@ -135,6 +139,8 @@ class Security:
         found: dict[str, str | int | float | bool] = {"security.protocol": self.protocol.lower()}
         if self.authority:
             found["ssl.ca.location"] = self.authority
+        if self.any_host:
+            found["ssl.endpoint.identification.algorithm"] = "none"
         if self.identity:
             found |= {"ssl.certificate.location": self.identity, "ssl.key.location": self.identity}
         if self.mechanism:
@@ -152,15 +158,23 @@ class Security:
         found = {"security.protocol": str(self.protocol)}
         if self.authority:
             found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.authority}
+        if self.any_host:
+            found["ssl.endpoint.identification.algorithm"] = ""
         if self.identity:
             found |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": self.identity}
         if self.mechanism:
             login = (
-                f'{LOGIN_MODULES[self.mechanism]} required username="{self.username}"'
-                f' password="{self.password}";'
+                f"{LOGIN_MODULES[self.mechanism]} required username={_quoted(self.username)}"
+                f" password={_quoted(self.password)};"
             )
             found |= {"sasl.mechanism": self.mechanism, "sasl.jaas.config": login}
         return found
+
+
+def _quoted(text: str) -> str:
+    """A value of a JAAS configuration."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 OPEN: Final = Security()

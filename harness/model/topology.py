@@ -31,7 +31,9 @@ class ClusterSpec:
 
     `bootstrap` (host:port, with commas between several) is a cluster that runs already: linkflap
     attaches to it, and neither starts nor ends its brokers. Then `kafka` is the release of mirrors
-    and Java clients beside it, and `brokers` means nothing.
+    and Java clients beside it, and `brokers` means nothing. `properties` is where the client
+    properties are with which it is entered (`harness.machine.client_properties`); empty: as plain
+    text.
     """
 
     name: str
@@ -40,6 +42,7 @@ class ClusterSpec:
     config: Mapping[str, str] = field(default_factory=dict)
     security: str = ""
     bootstrap: str = ""
+    properties: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

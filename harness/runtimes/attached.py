@@ -20,13 +20,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
-from linkflap.harness.machine import ledger
+from linkflap.harness.machine import client_properties, ledger
 from linkflap.harness.machine.attached_leftovers import (
     ASK_SECONDS,
     HEARTBEATS,
@@ -37,7 +37,7 @@ from linkflap.harness.machine.attached_leftovers import (
     remove,
 )
 from linkflap.harness.machine.cache import LOG
-from linkflap.harness.machine.cleanup import start_watchdog
+from linkflap.harness.machine.cleanup import private_folder, start_watchdog
 from linkflap.harness.machine.engine_leftovers import StillThere
 from linkflap.harness.model.errors import (
     DeadlineExceeded,
@@ -53,17 +53,25 @@ from linkflap.harness.model.protocols import (
     WireRecorder,
     WireRecording,
 )
+from linkflap.harness.model.security import OPEN, Address, beside
 from linkflap.harness.model.threads import all_side_by_side, side_by_side
 from linkflap.harness.model.topology import CANARY, ClusterSpec, Topology
-from linkflap.harness.runtimes import process
+from linkflap.harness.runtimes import probe, process
 from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
 from linkflap.harness.runtimes.kraft.broker import END_WITHIN, ClusterProgram
 from linkflap.harness.runtimes.kraft.cluster import CreatesTopics
 from linkflap.harness.runtimes.kraft.configuration import paths_into
-from linkflap.harness.runtimes.kraft.deployment import LINK_MEMORY, started
+from linkflap.harness.runtimes.kraft.deployment import (
+    LINK_MEMORY,
+    require_certificates,
+    started,
+)
 from linkflap.harness.runtimes.toxiproxy.link import TopicMarks, ToxiproxyLink
 from linkflap.harness.wire import address_rewriter
-from linkflap.harness.wire.access import host_and_port
+from linkflap.harness.wire.access import NoAnswer, access_to, host_and_port
+
+if TYPE_CHECKING:
+    from linkflap.harness.runtimes.kraft.secrets import AttachedSecrets
 
 _SHOWN: Final = 3
 
@@ -135,13 +143,22 @@ class AttachedCluster(CreatesTopics):
     """`harness.model.protocols.Cluster`, as it was when linkflap attached to it. `kafka` is the
     release of the programs beside it."""
 
-    __slots__ = ("_brokers", "_name", "id", "kafka")
+    __slots__ = ("_brokers", "_name", "id", "kafka", "properties", "secrets")
 
     def __init__(
-        self, name: str, *, id: str, kafka: str, brokers: Mapping[int, AttachedBroker]
+        self,
+        name: str,
+        *,
+        id: str,
+        kafka: str,
+        brokers: Mapping[int, AttachedBroker],
+        properties: str,
+        secrets: AttachedSecrets | None,
     ) -> None:
+        """`properties`: where its client properties are, an absolute path or `env:NAME`; empty for
+        plain text. `secrets`: how it is entered; None for plain text."""
         self._name, self._brokers = name, brokers
-        self.id, self.kafka = id, kafka
+        self.id, self.kafka, self.properties, self.secrets = id, kafka, properties, secrets
 
     @property
     def name(self) -> str:
@@ -153,7 +170,8 @@ class AttachedCluster(CreatesTopics):
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(broker.client_address for broker in self.brokers.values())
+        addresses = [broker.client_address for broker in self.brokers.values()]
+        return beside(addresses[0], ",".join(addresses))
 
     @property
     def inner_bootstrap(self) -> str:
@@ -205,6 +223,7 @@ class AttachedDeployment(process.WithChildren):
         self._clusters: dict[str, AttachedCluster] = {}
         self._rewriters: list[ClusterRewriter] = []
         self._touched: list[Attached] = []
+        self._private: Path | None = None
 
     @property
     def clusters(self) -> Mapping[str, AttachedCluster]:
@@ -231,26 +250,49 @@ class AttachedDeployment(process.WithChildren):
         side_by_side(link.start for link in self._links.values())
         side_by_side(link.prove for link in self._links.values())
 
+    def _secrets_of(self, spec: ClusterSpec) -> AttachedSecrets | None:
+        """None for plain text without a login. Raises InputError."""
+        found = client_properties.read(spec.properties)
+        if found.protocol == "PLAINTEXT":
+            return None
+        require_certificates()
+        # it needs an optional package
+        from linkflap.harness.runtimes.kraft.secrets import attached_secrets
+
+        if self._private is None:
+            self._private = private_folder()
+        return attached_secrets(spec.name, found, self._private)
+
     def _look_at(self, spec: ClusterSpec) -> AttachedCluster:
         """Raises InputError for one that does not answer."""
+        secrets = self._secrets_of(spec)
+        entry = OPEN if secrets is None else secrets.entry
+        where = f"cluster {spec.name} at {spec.bootstrap}"
+        _refuse_closed(where, spec, [Address(each, entry) for each in spec.bootstrap.split(",")])
         try:
-            admin = admin_of(spec.bootstrap)
+            admin = admin_of(spec.bootstrap, spec.properties)
             described = admin.describe_cluster(request_timeout=ASK_SECONDS).result(2 * ASK_SECONDS)
         except (KafkaException, TimeoutError) as error:
             why = error.args[0].str() if isinstance(error, KafkaException) else "no answer in time"
             raise InputError(
-                f"cluster {spec.name} does not answer at {spec.bootstrap} ({why}); check that it "
-                "runs, and that this is the address of a PLAINTEXT listener"
+                f"{where} does not say which brokers it has ({why}); check that they run"
             ) from None
         brokers = {
             int(node.id): AttachedBroker(
                 cluster=spec.name,
                 id=int(node.id),
-                client_address=f"{node.host}:{node.port}",
+                client_address=Address(f"{node.host}:{node.port}", entry),
                 log_dir=self._folder / spec.name / str(node.id),
             )
             for node in sorted(described.nodes, key=lambda node: int(node.id))
         }
+        for broker in brokers.values():
+            if why := probe.refusal(broker.client_address, within=ASK_SECONDS):
+                raise InputError(
+                    f"broker {spec.name}/{broker.id} is not reached at the address that it "
+                    f"advertises ({why}); run linkflap where clients of this listener run, or name "
+                    "a listener whose advertised addresses can be reached from here"
+                )
         self._recorder.write(
             ClusterReady(
                 cluster=spec.name,
@@ -260,7 +302,12 @@ class AttachedDeployment(process.WithChildren):
             )
         )
         return AttachedCluster(
-            spec.name, id=str(described.cluster_id), kafka=spec.kafka, brokers=brokers
+            spec.name,
+            id=str(described.cluster_id),
+            kafka=spec.kafka,
+            brokers=brokers,
+            properties=client_properties.absolute(spec.properties),
+            secrets=secrets,
         )
 
     def _prepare(self, cluster: AttachedCluster, paths: Sequence[str]) -> None:
@@ -277,7 +324,7 @@ class AttachedDeployment(process.WithChildren):
                 inner = next(ports)
                 behind.append(
                     address_rewriter.PathPort(
-                        port=inner, broker=broker.client_address, proxies=named
+                        port=inner, broker=str(broker.client_address), proxies=named
                     )
                 )
                 proxies[node] = (fronts[node], f"127.0.0.1:{inner}")
@@ -297,7 +344,9 @@ class AttachedDeployment(process.WithChildren):
             ClusterRewriter(
                 cluster.name,
                 self._folder / cluster.name / "address-rewriter",
-                address_rewriter.RewriterSettings(ports=behind, brokers=own),
+                address_rewriter.RewriterSettings(
+                    ports=behind, brokers=own, tls=ends_of_tls(cluster.secrets)
+                ),
             )
         )
 
@@ -325,7 +374,44 @@ class AttachedDeployment(process.WithChildren):
                 except StillThere as error:  # it stays in the ledger, for `linkflap clean`
                     LOG.warning("%s", error)
         finally:
+            if self._private is not None:
+                ledger.remove_folder(self._private)
             self._lease.release()
+
+
+def ends_of_tls(secrets: AttachedSecrets | None) -> address_rewriter.Tls | None:
+    """How the rewriter of a cluster ends TLS; None: it speaks none."""
+    if secrets is None or not secrets.shown:
+        return None
+    return address_rewriter.Tls(
+        shown=secrets.shown,
+        asked=secrets.asked,
+        authority=secrets.authority,
+        identity=secrets.identity,
+        any_host=secrets.entry.any_host,
+    )
+
+
+def _refuse_closed(where: str, spec: ClusterSpec, addresses: Sequence[str]) -> None:
+    """Raises InputError where none of the addresses lets this client in."""
+    refusals = []
+    for address in addresses:
+        try:
+            probe.advertised(host_and_port(address), within=ASK_SECONDS, access=access_to(address))
+        except NoAnswer as error:
+            refusals.append(str(error))
+        else:
+            return
+    by = (
+        f"client properties {spec.properties} fit this listener"
+        if spec.properties
+        else "this is a PLAINTEXT listener (for any other write its client properties behind the "
+        f"address: {spec.name}@bootstrap:{spec.bootstrap}{{client.properties}})"
+    )
+    raise InputError(
+        f"{where} does not let this client in ({'; '.join(refusals)}); check that it runs, and "
+        f"that {by}"
+    )
 
 
 def _refuse_twins(clusters: Iterable[AttachedCluster]) -> None:
@@ -344,18 +430,19 @@ def _refuse_owned(found: AttachedCluster, names: tuple[str, ...]) -> Attached:
     InputError where something has such a name already, where another run plays, or where the run
     may not make topics."""
     where = f"cluster {found.name} at {found.bootstrap}"
-    admin = admin_of(found.bootstrap)
-    probe = f"{found.name}.{CANARY}"
+    admin = admin_of(found.bootstrap, found.properties)
+    canary = f"{found.name}.{CANARY}"
     try:
         known = admin.list_topics(timeout=ASK_SECONDS).topics
         if IN_USE in known:
             raise _in_use(where)
         cluster = Attached(
             name=found.name,
-            bootstrap=found.bootstrap,
+            bootstrap=str(found.bootstrap),
             id=found.id,
             clusters=names,
             had_heartbeats=HEARTBEATS in known,
+            properties=found.properties,
         )
         topics, groups = owned(cluster, admin)
         there = [*(f"topic {name}" for name in topics), *(f"group {name}" for name in groups)]
@@ -366,7 +453,9 @@ def _refuse_owned(found: AttachedCluster, names: tuple[str, ...]) -> Attached:
                 "removes them at its end; give the clusters other names in the topology, or remove "
                 "what a killed run left with `linkflap clean`"
             )
-        admin.create_topics([NewTopic(probe, 1, 1)], validate_only=True)[probe].result(ASK_SECONDS)
+        admin.create_topics([NewTopic(canary, 1, 1)], validate_only=True)[canary].result(
+            ASK_SECONDS
+        )
     except (KafkaException, TimeoutError) as error:
         why = error.args[0].str() if isinstance(error, KafkaException) else "no answer in time"
         raise InputError(
@@ -379,7 +468,7 @@ def _refuse_owned(found: AttachedCluster, names: tuple[str, ...]) -> Attached:
 def _claim(cluster: Attached) -> None:
     """Makes IN_USE. Raises InputError where another run has made it."""
     where = f"cluster {cluster.name} at {cluster.bootstrap}"
-    admin = admin_of(cluster.bootstrap)
+    admin = admin_of(cluster.bootstrap, cluster.properties)
     try:
         admin.create_topics([NewTopic(IN_USE, 1, 1)])[IN_USE].result(ASK_SECONDS)
     except TimeoutError:
@@ -403,8 +492,9 @@ def _in_use(where: str) -> InputError:
 
 def check(topology: Topology) -> None:
     """As that of the process runtime, in which mirrors run; and raises InputError for settings of
-    brokers that linkflap does not start."""
+    brokers that linkflap does not start, and for client properties that cannot be read."""
     for cluster in topology.clusters:
+        client_properties.read(cluster.properties)
         if cluster.config:
             raise InputError(
                 f"the brokers of cluster {cluster.name} run already, so that {min(cluster.config)} "

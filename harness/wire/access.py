@@ -111,6 +111,7 @@ def access(security: Security) -> Access:
     tls = None
     if security.protocol in ("SSL", "SASL_SSL"):
         tls = ssl.create_default_context(cafile=security.authority)
+        tls.check_hostname = not security.any_host
         if security.identity:
             tls.load_cert_chain(security.identity)
     login = None

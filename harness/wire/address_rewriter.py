@@ -10,6 +10,11 @@ addresses in answers to Metadata, FindCoordinator and DescribeCluster, and the l
 that answers to Produce, Fetch, ShareFetch and ShareAcknowledge may have (KIP-951). All other bytes
 pass as they are.
 
+Of a cluster that speaks TLS it ends the TLS of clients, with a certificate of this run, and speaks
+TLS to the brokers itself. A login (SASL) passes: until it is done its frames are Kafka's
+(SaslHandshake v1, KIP-152). Where clients have a certificate, only its owner is let in, and the
+brokers are entered with the same one.
+
 An answer that must be changed and cannot be read ends its connection: it never passes unchanged. A
 broker that has no proxy, because it joined its cluster later, gets an address at which nothing
 answers.
@@ -19,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,6 +37,7 @@ import msgspec
 from linkflap.harness.wire.access import host_and_port
 from linkflap.harness.wire.bulk import Pieces
 from linkflap.harness.wire.forwarding import (
+    Ends,
     Forwarder,
     Frames,
     Passage,
@@ -72,12 +79,40 @@ class PathPort(msgspec.Struct, frozen=True, kw_only=True):
     proxies: Mapping[int, HostPort]
 
 
+class Tls(msgspec.Struct, frozen=True, kw_only=True):
+    """Paths of files (PEM): the certificate with key that clients are shown, and the one that they
+    have to show (empty: none); the authority of the brokers, and the certificate with key that they
+    are shown. `any_host`: theirs need not be valid for their addresses."""
+
+    shown: str
+    asked: str
+    authority: str
+    identity: str
+    any_host: bool
+
+    def ends(self) -> Ends:
+        """Raises OSError for files that cannot be read."""
+        to_client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        to_client.load_cert_chain(self.shown)
+        if self.asked:
+            to_client.verify_mode = ssl.CERT_REQUIRED
+            to_client.load_verify_locations(self.asked)
+            # this certificate, and not all that its authority has signed
+            to_client.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+        to_broker = ssl.create_default_context(cafile=self.authority)
+        to_broker.check_hostname = not self.any_host
+        if self.identity:
+            to_broker.load_cert_chain(self.identity)
+        return Ends(to_client=to_client, to_broker=to_broker)
+
+
 class RewriterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the rewriter of one cluster reads when it starts: SETTINGS in its folder. `brokers`: the
-    addresses that they advertise."""
+    addresses that they advertise. `tls` None: plain text."""
 
     ports: Sequence[PathPort]
     brokers: Sequence[HostPort]
+    tls: Tls | None = None
 
 
 def rewritten(api: str, version: int, frame: memoryview, proxies: Mapping[int, HostPort]) -> bytes:
@@ -179,9 +214,10 @@ async def run(folder: Path, ends: asyncio.Event) -> None:
     settings = msgspec.json.decode((folder / SETTINGS).read_bytes(), type=RewriterSettings)
     leaders = [leader_bytes(address) for address in settings.brokers]
     forwarder = Forwarder("a client")
+    ends_of_tls = None if settings.tls is None else settings.tls.ends()
     for port in settings.ports:
         along = partial(RewrittenConnection, port.proxies, leaders)
-        await forwarder.listen(port.port, host_and_port(port.broker), along)
+        await forwarder.listen(port.port, host_and_port(port.broker), along, tls=ends_of_tls)
     log.info("%s %s", READY, ", ".join(str(port.port) for port in settings.ports))
     await ends.wait()
     forwarder.close()

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from typing import Any, Final, Literal, Protocol
 from linkflap.harness.wire.access import Address
 from linkflap.harness.wire.messages import LENGTH, Malformed, frame_length
 
+log = logging.getLogger("forwarding")
 _AT_ONCE: Final = 256 << 10
 _room = memoryview(bytearray(_AT_ONCE))
 """Where every socket's bytes arrive: they are forwarded before the next ones are received."""
@@ -259,6 +261,9 @@ class _OneSide(asyncio.BufferedProtocol):
             self._forward(self._frames.rest())
         if self.other is None or self.other.transport is None or self.other.ended:
             return False
+        if not self.other.transport.can_write_eof():  # TLS has no end of one direction
+            self.other.transport.close()
+            return False
         self.other.transport.write_eof()
         return True
 
@@ -280,10 +285,15 @@ class _FromClient(_OneSide):
     """The side of the client, which is not read before the broker is connected."""
 
     def __init__(
-        self, along: ReadsAlong, broker: Address, whose: str, forwarder: Forwarder
+        self,
+        along: ReadsAlong,
+        broker: Address,
+        whose: str,
+        forwarder: Forwarder,
+        tls: ssl.SSLContext | None,
     ) -> None:
         super().__init__(along.requests, along, whose)
-        self._broker, self._forwarder = broker, forwarder
+        self._broker, self._forwarder, self._tls = broker, forwarder, tls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -302,8 +312,11 @@ class _FromClient(_OneSide):
     async def _connect(self) -> None:
         broker = _OneSide(self._along.responses, self._along, "a broker")
         try:
-            await asyncio.get_running_loop().create_connection(lambda: broker, *self._broker)
-        except OSError:
+            await asyncio.get_running_loop().create_connection(
+                lambda: broker, *self._broker, ssl=self._tls
+            )
+        except OSError as error:
+            log.info("%s:%d cannot be connected to: %s", *self._broker, error)
             if self.transport is not None:
                 self.transport.abort()
             return
@@ -315,6 +328,14 @@ class _FromClient(_OneSide):
         self.transport.resume_reading()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """The two ends of TLS: how clients are served, and how brokers are entered."""
+
+    to_client: ssl.SSLContext
+    to_broker: ssl.SSLContext
+
+
 class Forwarder:
     """Forwards connections; `whose` they are, for sentences about them."""
 
@@ -324,10 +345,23 @@ class Forwarder:
         self.tasks: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
 
-    async def listen(self, port: int, broker: Address, along: Callable[[], ReadsAlong]) -> None:
-        """Forwards connections to `port` on loopback to a broker; `along` is called for each."""
+    async def listen(
+        self,
+        port: int,
+        broker: Address,
+        along: Callable[[], ReadsAlong],
+        *,
+        tls: Ends | None = None,
+    ) -> None:
+        """Forwards connections to `port` on loopback to a broker; `along` is called for each. With
+        `tls` both sides speak TLS."""
         server = await asyncio.get_running_loop().create_server(
-            lambda: _FromClient(along(), broker, self._whose, self), "127.0.0.1", port
+            lambda: _FromClient(
+                along(), broker, self._whose, self, None if tls is None else tls.to_broker
+            ),
+            "127.0.0.1",
+            port,
+            ssl=None if tls is None else tls.to_client,
         )
         self._servers.append(server)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -214,6 +214,7 @@ def run(
     """
     from linkflap.chaos import scenario_file
     from linkflap.chaos.scenarios import ScenarioRequest, scenario
+    from linkflap.cli.suite import run_repeatedly
     from linkflap.harness import runtimes
     from linkflap.recording.run import with_programs_recorded
     from linkflap.suite.folder import seconds
@@ -250,19 +251,13 @@ def run(
         chosen = with_programs_recorded(chosen, recorded)
     _check_kafka(scenario_name, chosen, runtime)
     _save(chosen, runtime, saved, dry_run=dry_run)
+    single = {"keep": keep, "json": as_json, "no_verify": no_verify}
+    _check_repeated(chosen, runtime, count, until_fail=until_fail, single=single)
     if dry_run:
         return show_schedule(chosen, runtime, as_json=as_json)
-    if count or until_fail:
-        return _run_repeatedly(
-            chosen,
-            runtime,
-            count,
-            out,
-            junit,
-            until_fail=until_fail,
-            keep=keep,
-            json=as_json,
-            no_verify=no_verify,
+    if count:
+        return run_repeatedly(
+            chosen, runtime=runtime, count=count, until_fail=until_fail, out=out, junit=junit
         )
     folder = out or new_folder(chosen.name)
     check_output(folder, out, junit)
@@ -288,19 +283,21 @@ def _check_kafka(name: str, chosen: Scenario, runtime: str) -> None:
         scenario_file.check_kafka(Path(name), chosen, runtime)
 
 
-def _run_repeatedly(
+def _check_repeated(
     chosen: Scenario,
     runtime: str,
     count: int | None,
-    out: Path | None,
-    junit: Path | None,
     *,
     until_fail: bool,
-    **single: bool,
-) -> int:
-    from linkflap.cli.suite import run_repeatedly
+    single: Mapping[str, bool],
+) -> None:
+    """Raises InputError for what cannot be run several times, if it is to be. `single`: which
+    options are given that are for one run."""
     from linkflap.recording.run import check
 
+    if not count and not until_fail:
+        return
+    check(chosen, runtime)
     if count is None:
         raise InputError(
             "--until-fail ends a series of runs early; give the highest number of runs, for "
@@ -312,15 +309,11 @@ def _run_repeatedly(
                 f"--{name.replace('_', '-')} is for one run, and --count makes several; give only "
                 "one of them"
             )
-    check(chosen, runtime)
     if chosen.topology.attached:
         raise InputError(
             "--count makes several runs side by side, and clusters that run already have one at a "
             "time; repeat the command instead"
         )
-    return run_repeatedly(
-        chosen, runtime=runtime, count=count, until_fail=until_fail, out=out, junit=junit
-    )
 
 
 def _check_alone(**given: object) -> None:

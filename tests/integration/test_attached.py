@@ -18,20 +18,38 @@ import linkflap
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import FaultBite, LinkProven, of_kind
 from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.security import security_of
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 from linkflap.harness.wire.offsets import Partition, bounds, quiet
 from tests.command_line import environment, start
+from tests.integration.test_secured import leaks
 from tests.on_runtimes import create
 
 THEIRS = "theirs"
 KAFKAS = ("__consumer_offsets", "__transaction_state")
 
 
-def arrows(deployment: Deployment) -> str:
-    """The topology of somebody who knows one address of each cluster."""
-    a, b = (deployment.clusters[name].bootstrap.split(",")[-1] for name in "AB")
-    return f"A@bootstrap:{a}->B@bootstrap:{b}"
+def arrows(deployment: Deployment, *, variables: bool = False) -> str:
+    """The topology of somebody who knows one address of each cluster, and has a file of client
+    properties for it if it is secured; with `variables` the environment has them (`entries`)."""
+
+    def written(name: str) -> str:
+        bootstrap = deployment.clusters[name].bootstrap
+        if source := security_of(bootstrap).librdkafka_file:
+            source = f"{{{f'env:ENTRY_{name}' if variables else source}}}"
+        return f"{name}@bootstrap:{bootstrap.split(',')[-1]}{source}"
+
+    return f"{written('A')}->{written('B')}"
+
+
+def entries(deployment: Deployment) -> dict[str, str]:
+    """The environment with the client properties of secured clusters."""
+    files = {
+        name: security_of(cluster.bootstrap).librdkafka_file
+        for name, cluster in deployment.clusters.items()
+    }
+    return {f"ENTRY_{name}": Path(file).read_text() for name, file in files.items() if file}
 
 
 def admin(deployment: Deployment, cluster: str) -> AdminClient:
@@ -98,7 +116,7 @@ def first_copies_deleted(deployment: Deployment) -> Iterator[None]:
 
 
 @pytest.mark.spark
-@pytest.mark.linkflap(topology="A:3->B")
+@pytest.mark.linkflap(topology="A:3{tls+scram}->B{mtls}")
 def test_what_is_deleted_is_found_and_what_is_not_the_runs_is_not_touched(
     linkflap_deployment: Deployment, tmp_path: Path
 ) -> None:
@@ -118,18 +136,29 @@ def test_what_is_deleted_is_found_and_what_is_not_the_runs_is_not_touched(
         ("flap", "slow", "failover"), True
     )
     assert contents(linkflap_deployment) == before
+    assert (
+        leaks(tmp_path / "run", {security_of(linkflap_deployment.clusters["A"].bootstrap).password})
+        == []
+    )
 
 
-@pytest.mark.linkflap(topology="A->B")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, marks=pytest.mark.linkflap(topology="A->B")),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.linkflap(topology="A{tls}->B{plain}")),
+    ],
+)
 def test_a_run_that_is_ended_leaves_nothing_on_the_clusters(
     linkflap_deployment: Deployment, tmp_path: Path, number: signal.Signals
 ) -> None:
     used_by_others(linkflap_deployment)
     before = contents(linkflap_deployment)
     topology = arrows(linkflap_deployment)
-    words = ["run", "baseline", "--topology", topology, "--out", "run", "--no-verify"]
-    running = start(words, env=environment(tmp_path / "ledger"), cwd=tmp_path)
+    given = arrows(linkflap_deployment, variables=True)
+    words = ["run", "baseline", "--topology", given, "--out", "run", "--no-verify"]
+    known = environment(tmp_path / "ledger", **entries(linkflap_deployment))
+    running = start(words, env=known, cwd=tmp_path)
     try:
         running.says("phase breaking things")
         assert contents(linkflap_deployment) != before

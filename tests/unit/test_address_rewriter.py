@@ -3,17 +3,27 @@ other bytes pass as they came, however they are cut."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import ssl
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from linkflap.harness.machine import client_properties
+from linkflap.harness.machine.leases import Lease
+from linkflap.harness.runtimes.attached import ends_of_tls
+from linkflap.harness.runtimes.kraft.secrets import Authority, attached_secrets
 from linkflap.harness.wire.address_rewriter import NOWHERE, RewrittenConnection, leader_bytes
-from linkflap.harness.wire.forwarding import Frames
+from linkflap.harness.wire.forwarding import Forwarder, Frames
 from linkflap.harness.wire.messages import (
     LENGTH,
+    REQUEST_HEAD,
     Error,
     Malformed,
     decode_response,
@@ -203,3 +213,121 @@ def test_an_answer_that_must_be_changed_and_cannot_be_read_does_not_pass(version
 def test_what_is_no_frame_of_kafkas_does_not_pass() -> None:
     with pytest.raises(Malformed):
         fed(connection().responses, b"HTTP/1.1 200 OK\r\n")
+
+
+async def broker_that_names_clients(tls: ssl.SSLContext) -> tuple[asyncio.Server, int]:
+    """Answers each request with the name in its client's certificate."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while True:
+                (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+                correlation = (await reader.readexactly(length))[4:8]
+                shown = writer.get_extra_info("peercert")["subject"]
+                name = next(value for ((key, value),) in shown if key == "commonName").encode()
+                writer.write(LENGTH.pack(4 + len(name)) + correlation + name)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls)
+    return server, server.sockets[0].getsockname()[1]
+
+
+async def asked_over_tls(port: int, tls: ssl.SSLContext) -> str:
+    """The name in a broker's answer. Raises OSError or IncompleteReadError for a refusal."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+    try:
+        writer.write(LENGTH.pack(8) + REQUEST_HEAD.pack(18, 0, 7))
+        (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+        return (await reader.readexactly(length))[4:].decode()
+    finally:
+        writer.close()
+
+
+def server_context(own: Path, clients: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(clients))
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(own)
+    return context
+
+
+def client_context(authority: str, identity: Path | str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=authority)
+    if identity:
+        context.load_cert_chain(identity)
+    return context
+
+
+def test_a_broker_knows_the_client_by_its_own_certificate_and_nobody_else_is_let_in(
+    tmp_path: Path,
+) -> None:
+    theirs = Authority(tmp_path, "theirs")
+    own, other = (theirs.issue(f"{name}.pem", name, ["localhost"]) for name in ("me", "other"))
+    properties = tmp_path / "client.properties"
+    properties.write_text(
+        f"security.protocol=ssl\nssl.ca.location={theirs.file}\nssl.certificate.location={own}\n"
+    )
+    made = attached_secrets("A", client_properties.read(str(properties)), tmp_path)
+    tls = ends_of_tls(made)
+    assert tls is not None
+    lease = Lease()
+    (before,) = lease.ports(1)
+
+    async def talk() -> list[str]:
+        broker_tls = server_context(
+            theirs.issue("broker.pem", "broker", ["127.0.0.1"]), theirs.file
+        )
+        broker, port = await broker_that_names_clients(broker_tls)
+        forwarder = Forwarder("a client")
+        said = []
+        along = partial(RewrittenConnection, PROXIES, LEADERS)
+        await forwarder.listen(before, ("127.0.0.1", port), along, tls=tls.ends())
+        said.append(await asked_over_tls(before, client_context(made.entry.authority, own)))
+        said.append(await asked_over_tls(port, client_context(made.entry.authority, own)))
+        for stranger in (other, ""):
+            with pytest.raises((OSError, asyncio.IncompleteReadError)):
+                await asked_over_tls(before, client_context(made.entry.authority, stranger))
+        with pytest.raises(ssl.SSLCertVerificationError):  # the proxies are not the brokers
+            await asked_over_tls(before, client_context(str(theirs.file), own))
+        forwarder.close()
+        broker.close()
+        return said
+
+    try:
+        assert asyncio.run(talk()) == ["me", "me"]
+    finally:
+        lease.release()
+
+
+def believed(client: ssl.SSLContext, shown: Path) -> bool:
+    """Whether a client believes a server with this certificate at 127.0.0.1."""
+    listening = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    listening.load_cert_chain(shown)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(back, there, server_hostname="127.0.0.1"),
+        listening.wrap_bio(there, back, server_side=True),
+    ]
+    try:
+        for end in (*ends, *ends):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    except ssl.SSLCertVerificationError:
+        return False
+    return ends[0].cipher() is not None
+
+
+def test_brokers_are_believed_by_their_own_authority_alone(tmp_path: Path) -> None:
+    theirs, strangers = Authority(tmp_path, "theirs"), Authority(tmp_path, "strangers")
+    properties = tmp_path / "client.properties"
+    properties.write_text(f"security.protocol=ssl\nssl.ca.location={theirs.file}\n")
+    made = attached_secrets("A", client_properties.read(str(properties)), tmp_path)
+    tls = ends_of_tls(made)
+    assert tls is not None
+
+    issued = [
+        theirs.issue("right.pem", "broker", ["127.0.0.1"]),
+        theirs.issue("elsewhere.pem", "broker", ["kafka.example"]),
+        strangers.issue("strange.pem", "broker", ["127.0.0.1"]),
+        Path(made.shown),
+    ]
+    assert [believed(tls.ends().to_broker, each) for each in issued] == [True, False, False, False]

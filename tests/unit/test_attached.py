@@ -13,10 +13,12 @@ from linkflap.api.deploy import deploy
 from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.cli.commands import linkflap
 from linkflap.harness import runtimes
+from linkflap.harness.machine import client_properties
 from linkflap.harness.machine.attached_leftovers import Attached
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.runtimes import ATTACHED
 from linkflap.harness.runtimes.attached import AttachedBroker
+from linkflap.harness.runtimes.kraft.secrets import Authority, attached_secrets
 from linkflap.recording.run import by_proxies, check
 from linkflap.topologies import parse
 from tests.on_runtimes import Events
@@ -52,6 +54,7 @@ def refused(*words: str) -> str:
         (["link-flap", "--runtime", "docker"], "runtime docker would start others"),
         (["link-flap", "--runtime", "process"], "runtime process would start others"),
         (["broker-loss"], "did not start cluster A"),
+        (["link-flap", "--count", "3"], "clusters that run already have one at a time"),
         (["round-trip"], "a failback begins on clusters that linkflap has started"),
     ],
 )
@@ -96,6 +99,64 @@ def test_settings_and_groups_of_others_are_refused(tmp_path: Path, more: str, sa
     file = tmp_path / "mine.toml"
     file.write_text(FILE + more)
     assert says in refused(str(file))
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("none.properties", "client properties none.properties cannot be read: No such file"),
+        ("env:LINKFLAP_NOT_THERE", "there is no variable LINKFLAP_NOT_THERE in the environment"),
+        ("env:LINKFLAP_JAVA", "ssl.truststore.location is a Java client's"),
+        ("env:LINKFLAP_KERBEROS", "sasl.mechanism is GSSAPI; what can be used is PLAIN, SCRAM"),
+    ],
+)
+def test_client_properties_that_cannot_be_used_are_refused(
+    monkeypatch: pytest.MonkeyPatch, source: str, says: str
+) -> None:
+    monkeypatch.setenv("LINKFLAP_JAVA", "security.protocol=ssl\nssl.truststore.location=a.jks")
+    monkeypatch.setenv("LINKFLAP_KERBEROS", "security.protocol=sasl_ssl\nsasl.mechanism=GSSAPI")
+    topology = TOPOLOGY.replace(":8", f":8{{{source}}}")
+    assert says in refused("link-flap", "--topology", topology)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("enable.ssl.certificate.verification=false", "mirrors and Java clients cannot do without"),
+        ("", "it does not say by whom the brokers' certificates are signed"),
+        ("ssl.ca.location=nowhere.pem", "ssl.ca.location nowhere.pem cannot be read (No such file"),
+        ("ssl.ca.pem=nothing", "its authority cannot be read"),
+        ("ssl.ca.location={ca}\nssl.certificate.location={ca}", "the client's certificate or key"),
+    ],
+)
+def test_certificates_that_cannot_be_used_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str, says: str
+) -> None:
+    ca = Authority(tmp_path, "theirs").file
+    monkeypatch.setenv("ENTRY", f"security.protocol=ssl\n{line.format(ca=ca)}")
+    with pytest.raises(InputError, match=re.escape(says)) as error:
+        attached_secrets("A", client_properties.read("env:ENTRY"), tmp_path)
+    assert "env:ENTRY" in str(error.value)
+
+
+def test_a_password_reaches_javas_clients_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    password = 'a "word"\\ with = # and ; é'
+    monkeypatch.setenv(
+        "ENTRY",
+        "security.protocol=sasl_plaintext\nsasl.mechanism=SCRAM-SHA-256\nsasl.username=me\n"
+        f"sasl.password={password}",
+    )
+    entry = attached_secrets("A", client_properties.read("env:ENTRY"), tmp_path).entry
+    assert (entry.password, "word" in repr(entry)) == (password, False)
+    # as java.util.Properties reads a value, and then JAAS a quoted one
+    lines = dict(line.split("=", 1) for line in Path(entry.file).read_text().splitlines())
+    jaas = re.sub(r"\\(.)", r"\1", lines["sasl.jaas.config"])
+    quoted = re.search(r' password="((?:[^"\\]|\\.)*)";$', jaas)
+    assert quoted is not None
+    assert re.sub(r"\\(.)", r"\1", quoted.group(1)) == password
+    assert f"sasl.password={password}\n" in Path(entry.librdkafka_file).read_text()
 
 
 def test_a_forced_failover_needs_clients_that_go_by_the_proxies(tmp_path: Path) -> None:

@@ -425,6 +425,10 @@ options = {{ {options} }}"""
             "[budgets.allowed]\ngroup-replay = -5",
             "group-replay is -5; give how many a cluster may have, 0 or more",
         ),
+        (
+            "[budgets.allowed]\nlost-write = 5",
+            "neither the mirror shadow, as it is set here, nor a fault of this file allows lost-",
+        ),
         ("[budgets]\nrto_seconds = 5.0", "a budget is what a failover may cost, and no fault of"),
         (
             '[[workload]]\ncommand = ["true"]\nhome = "A"\nreads = ["A.orders"]',

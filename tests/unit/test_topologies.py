@@ -107,6 +107,16 @@ def test_clusters_that_run_already(text: str, bootstrap: str) -> None:
     assert arrows(topology) == text
 
 
+@pytest.mark.parametrize("source", ["secret/east.properties", "env:EAST", "a path, with->spaces"])
+@pytest.mark.parametrize("address", ["bootstrap:one:1", '"bootstrap:one:1,two:2"'])
+def test_how_a_cluster_that_runs_already_is_entered(source: str, address: str) -> None:
+    text = f"A@{address}{{{source}}}->B@bootstrap:b:1, A->C@bootstrap:c:1"
+    topology = parse(text)
+    assert (topology.cluster("A").properties, topology.cluster("A").security) == (source, "")
+    assert topology.cluster("B").properties == ""
+    assert arrows(topology) == text
+
+
 @pytest.mark.parametrize(
     ("text", "cluster"),
     [
@@ -214,7 +224,11 @@ def test_one_cluster_alone(text: str, cluster: ClusterSpec) -> None:
         ("A@bootstrap:one:0->B", "character 3", "'one:0' is not an address of cluster A"),
         ("A@bootstrap:one:1:3->B", "character 3", "'one:1:3' is not an address of cluster A"),
         ("A@bootstrap:one:1->B", "", "A runs already, and linkflap would have to start B"),
-        ("A@bootstrap:one:1{tls}->B@bootstrap:two:2", "", "listeners in plain text only"),
+        (
+            "A@bootstrap:one:1{tls}->B@bootstrap:two:2",
+            "",
+            "client properties say how it is secured",
+        ),
         ("A->B, A@bootstrap:one:1->B", "", "A->B is there twice"),
         ("A->B@bootstrap:b:1, A->C@bootstrap:c:1", "", "would have to start A"),
         ("pair@bootstrap:one:1", "character 1", "cannot be that of all clusters of pair"),
@@ -270,7 +284,9 @@ def legal(draw: st.DrawFn) -> Topology:
     mentioned = dict.fromkeys(name for link in kept for name in (link.source, link.destination))
     run_already = draw(st.booleans())
     clusters = [
-        ClusterSpec(name=n, bootstrap=draw(addresses))
+        ClusterSpec(
+            name=n, bootstrap=draw(addresses), properties=draw(st.sampled_from(["", "env:EAST"]))
+        )
         if run_already
         else ClusterSpec(name=n, brokers=draw(st.sampled_from([1, 3, 4, 9])), kafka=draw(kafkas))
         for n in mentioned

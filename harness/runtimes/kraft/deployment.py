@@ -151,6 +151,15 @@ SERVICE_MEMORY: Final = 600 * _MEGABYTE
 D = TypeVar("D", bound="DeploymentParts")
 
 
+def require_certificates() -> None:
+    """Raises InputError where the package is not installed that makes certificates."""
+    if find_spec("trustme") is None:  # only linkflap[tls] installs it
+        raise InputError(
+            "secured clusters need the package trustme for their certificates: pip install "
+            "'linkflap[tls]', or leave the braces out"
+        )
+
+
 def started(deployment: D) -> D:
     """Starts a deployment and returns it once everything serves and every link is proven. Raises
     InputError or SetupError, after ending what was already started."""
@@ -340,11 +349,7 @@ class KraftDeployment(DeploymentParts):
         not secured."""
         if not spec.security:
             return None
-        if find_spec("trustme") is None:  # only linkflap[tls] installs it
-            raise InputError(
-                "secured clusters need the package trustme for their certificates: pip install "
-                "'linkflap[tls]', or leave the braces out"
-            )
+        require_certificates()
         # it needs an optional package
         from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
 

@@ -15,19 +15,23 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import trustme
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
     load_pem_private_key,
 )
+from cryptography.x509 import load_pem_x509_certificates
 
+from linkflap.harness.machine.client_properties import ClientProperties
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Certificate
 from linkflap.harness.model.security import (
     FILE_PROVIDER,
@@ -96,6 +100,131 @@ def write_secret(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def written(entry: Security, file: Path) -> Security:
+    """With the files of clients' settings: `file`, and the one with librdkafka's names beside
+    it."""
+    entry = replace(entry, file=str(file))
+    # Java reads a backslash in a file of properties as the beginning of an escape
+    java = {name: value.replace("\\", "\\\\") for name, value in entry.java().items()}
+    for path, values in ((entry.file, java), (entry.librdkafka_file, entry.librdkafka())):
+        write_secret(
+            Path(path), "".join(f"{name}={value}\n" for name, value in values.items()).encode()
+        )
+    return entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachedSecrets:
+    """How a run enters one cluster that linkflap did not start: `entry`, directly and over its
+    links alike; and of one that speaks TLS, what ends it behind the proxies of its links: its own
+    certificate (`shown`), the certificate that it asks clients for, if they have one (`asked`), and
+    how it enters the brokers (`authority`, `identity`). The texts are paths."""
+
+    entry: Security
+    shown: str = ""
+    asked: str = ""
+    authority: str = ""
+    identity: str = ""
+
+
+def attached_secrets(name: str, found: ClientProperties, folder: Path) -> AttachedSecrets:
+    """The secrets of a cluster called `name`, from its client properties; their files are in
+    `folder`, which only this user can read. Raises InputError.
+
+    Of a cluster that speaks TLS, its own authority and one of this run are believed by clients: the
+    run's signs for the proxies. A client's certificate is the same everywhere, so that brokers know
+    clients by the same name on both ways. It is asked for at the proxies too: else everybody on
+    this machine would enter under that name.
+    """
+    file = folder / f"{name}.properties"
+    entry = Security(
+        protocol=found.protocol,
+        mechanism=found.mechanism,
+        username=found.username,
+        password=found.password,
+    )
+    if not found.tls:
+        return AttachedSecrets(entry=written(entry, file))
+    if not found.checks_certificates:
+        raise InputError(
+            f"{found.source}: enable.ssl.certificate.verification is false, and mirrors and Java "
+            "clients cannot do without; leave it out, and name the brokers' authority with "
+            "ssl.ca.location"
+        )
+    made = Authority(folder, f"{name}-proxies")
+    theirs, both = folder / f"{name}-authority.pem", folder / f"{name}-authorities.pem"
+    write_secret(theirs, believed := _authority(found))
+    write_secret(both, believed + b"\n" + made.file.read_bytes())
+    identity, certificate = "", ""
+    if found.given.get("ssl.certificate.location"):
+        key, own, signers = _identity(found)
+        identity, certificate = (
+            str(folder / f"{name}-client.pem"),
+            str(folder / f"{name}-asked.pem"),
+        )
+        write_secret(Path(identity), key + own + signers)
+        write_secret(Path(certificate), own)
+    entry = replace(entry, authority=str(both), identity=identity, any_host=found.any_host)
+    return AttachedSecrets(
+        entry=written(entry, file),
+        shown=str(made.issue(f"{name}-proxies-own.pem", "linkflap", ["127.0.0.1", "localhost"])),
+        asked=certificate,
+        authority=str(theirs),
+        identity=identity,
+    )
+
+
+def _authority(found: ClientProperties) -> bytes:
+    """The certificates (PEM) of the authorities that brokers are believed by. Raises InputError."""
+    if pem := found.given.get("ssl.ca.pem"):
+        content = pem.encode()
+    elif not (path := found.given.get("ssl.ca.location", "")):
+        raise InputError(
+            f"{found.source}: it does not say by whom the brokers' certificates are signed; name "
+            "the file (PEM) with ssl.ca.location"
+        )
+    else:
+        content = _file(found, "ssl.ca.location", path)
+    try:
+        load_pem_x509_certificates(content)
+    except ValueError as error:
+        raise InputError(
+            f"{found.source}: its authority cannot be read ({error}); name a PEM file with "
+            "ssl.ca.location"
+        ) from error
+    return content
+
+
+def _identity(found: ClientProperties) -> tuple[bytes, bytes, bytes]:
+    """The client's key, without a password and as Java reads it, its certificate, and those of its
+    signers, as PEM. Raises InputError."""
+    own = found.given["ssl.certificate.location"]
+    chain = _file(found, "ssl.certificate.location", own)
+    secret = _file(found, "ssl.key.location", found.given.get("ssl.key.location", own))
+    password = found.given.get("ssl.key.password", "").encode() or None
+    try:
+        key = load_pem_private_key(secret, password)
+        certificates = load_pem_x509_certificates(chain)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise InputError(
+            f"{found.source}: the client's certificate or key cannot be read ({error}); name PEM "
+            "files, and the key's password with ssl.key.password"
+        ) from error
+    first, *others = (each.public_bytes(Encoding.PEM) for each in certificates)
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return secret, first, b"".join(others)
+
+
+def _file(found: ClientProperties, name: str, path: str) -> bytes:
+    """Raises InputError."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"{found.source}: {name} {path} cannot be read ({error.strerror}); name a PEM file"
+        ) from error
+
+
 _SUPER: Final[tuple[Principal, ...]] = ("harness", "broker")
 _SECRETS: Final = "broker.secrets"
 _AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -125,7 +254,8 @@ class ClusterSecrets:
             for principal in PRINCIPALS
         }
         self._entries = {
-            principal: self._written(principal, self._entry(principal)) for principal in PRINCIPALS
+            principal: written(self._entry(principal), self.folder / f"{principal}.properties")
+            for principal in PRINCIPALS
         }
         self._inner = {principal: self._mutual(principal) for principal in PRINCIPALS}
         users = " ".join(
@@ -146,18 +276,6 @@ class ClusterSecrets:
             username=principal if asked.mechanism else "",
             password=self._passwords[principal] if asked.mechanism else "",
         )
-
-    def _written(self, principal: Principal, entry: Security) -> Security:
-        """With the files of clients' settings."""
-        entry = replace(entry, file=str(self.folder / f"{principal}.properties"))
-        for path, values in (
-            (entry.file, entry.java()),
-            (entry.librdkafka_file, entry.librdkafka()),
-        ):
-            write_secret(
-                Path(path), "".join(f"{name}={value}\n" for name, value in values.items()).encode()
-            )
-        return entry
 
     def _mutual(self, principal: Principal) -> Security:
         """How brokers and controllers authenticate to each other. A topology's annotation is only
