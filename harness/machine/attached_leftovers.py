@@ -138,21 +138,50 @@ def remove(cluster: Attached) -> Iterator[str]:
                 ]
             )
         until(gone, within=GONE_WITHIN, every=0.5, what=f"what was made on {where} to be gone")
-        _settle(admin.delete_topics([IN_USE], operation_timeout=ASK_SECONDS))
-    except DeadlineExceeded:
+        left = ([IN_USE], ())
+        _delete_if_there(admin, IN_USE)
+    except (DeadlineExceeded, _Denied):
         names = [*(f"topic {name}" for name in left[0]), *(f"group {name}" for name in left[1])]
         raise StillThere(
             [f"{name} is left on {where}; remove it, or run linkflap clean again" for name in names]
         ) from None
-    except KafkaException as error:
+    except (KafkaException, TimeoutError) as error:
         raise StillThere(
             [
-                f"{where} does not answer ({error.args[0].str()}), and may still have topics "
-                f"{_topics_of(cluster)}; when it answers again, remove them with `linkflap clean`"
+                f"{where} cannot be cleaned yet ({why(error)}), and may still have topics "
+                f"{_topics_of(cluster)}; when its brokers serve again, remove them with `linkflap "
+                "clean`"
             ]
         ) from None
     for name in sorted(asked):
         yield f"{name} on {where}"
+
+
+def why(error: Exception) -> str:
+    """The reason in a KafkaException or TimeoutError, in words for people who run clusters."""
+    from confluent_kafka import KafkaException
+
+    if not isinstance(error, KafkaException) or error.args[0].code() < 0:  # librdkafka's own
+        return "no broker answers in time"
+    found = error.args[0]
+    return f"its brokers are not ready: {found.str()}" if found.retriable() else str(found.str())
+
+
+class _Denied(Exception):
+    """What the run has made is not for it to delete."""
+
+
+def _delete_if_there(admin: AdminClient, topic: str) -> None:
+    """Raises KafkaException, and _Denied."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    try:
+        admin.delete_topics([topic], operation_timeout=ASK_SECONDS)[topic].result(2 * ASK_SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise _Denied from None
+        if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
 
 
 def _topics_of(cluster: Attached) -> str:

@@ -16,15 +16,16 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import NewTopic
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 
 from linkflap.harness.machine import client_properties, ledger
 from linkflap.harness.machine.attached_leftovers import (
@@ -35,6 +36,7 @@ from linkflap.harness.machine.attached_leftovers import (
     admin_of,
     owned,
     remove,
+    why,
 )
 from linkflap.harness.machine.cache import LOG
 from linkflap.harness.machine.cleanup import private_folder, start_watchdog
@@ -53,9 +55,11 @@ from linkflap.harness.model.protocols import (
     WireRecorder,
     WireRecording,
 )
+from linkflap.harness.model.scenario import OWN_GROUPS
 from linkflap.harness.model.security import OPEN, Address, beside
 from linkflap.harness.model.threads import all_side_by_side, side_by_side
-from linkflap.harness.model.topology import CANARY, ClusterSpec, Topology
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import probe, process
 from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
 from linkflap.harness.runtimes.kraft.broker import END_WITHIN, ClusterProgram
@@ -67,8 +71,9 @@ from linkflap.harness.runtimes.kraft.deployment import (
     started,
 )
 from linkflap.harness.runtimes.toxiproxy.link import TopicMarks, ToxiproxyLink
-from linkflap.harness.wire import address_rewriter
+from linkflap.harness.wire import address_rewriter, messages
 from linkflap.harness.wire.access import NoAnswer, access_to, host_and_port
+from linkflap.harness.wire.peer import BlockingConnection
 
 if TYPE_CHECKING:
     from linkflap.harness.runtimes.kraft.secrets import AttachedSecrets
@@ -238,12 +243,15 @@ class AttachedDeployment(process.WithChildren):
         self._lease.memory(sum(map(len, paths.values())) * LINK_MEMORY)
         all_side_by_side([toxiproxy_server])
         names = tuple(found)
+        for cluster in found.values():
+            _refuse_no_transactions(cluster)
         touched = [_refuse_owned(cluster, names) for cluster in found.values()]
         start_watchdog()
         for each in touched:
             _claim(each)
             ledger.add_attached(each)
             self._touched.append(each)
+            _refuse_denied(each)
         for name, cluster in found.items():
             self._prepare(cluster, paths[name])
         side_by_side(rewriter.start for rewriter in self._rewriters)
@@ -273,9 +281,8 @@ class AttachedDeployment(process.WithChildren):
             admin = admin_of(spec.bootstrap, spec.properties)
             described = admin.describe_cluster(request_timeout=ASK_SECONDS).result(2 * ASK_SECONDS)
         except (KafkaException, TimeoutError) as error:
-            why = error.args[0].str() if isinstance(error, KafkaException) else "no answer in time"
             raise InputError(
-                f"{where} does not say which brokers it has ({why}); check that they run"
+                f"{where} does not say which brokers it has ({why(error)}); check that they run"
             ) from None
         brokers = {
             int(node.id): AttachedBroker(
@@ -287,11 +294,11 @@ class AttachedDeployment(process.WithChildren):
             for node in sorted(described.nodes, key=lambda node: int(node.id))
         }
         for broker in brokers.values():
-            if why := probe.refusal(broker.client_address, within=ASK_SECONDS):
+            if refused := probe.refusal(broker.client_address, within=ASK_SECONDS):
                 raise InputError(
                     f"broker {spec.name}/{broker.id} is not reached at the address that it "
-                    f"advertises ({why}); run linkflap where clients of this listener run, or name "
-                    "a listener whose advertised addresses can be reached from here"
+                    f"advertises ({refused}); run linkflap where clients of this listener run, or "
+                    "name a listener whose advertised addresses can be reached from here"
                 )
         self._recorder.write(
             ClusterReady(
@@ -427,11 +434,9 @@ def _refuse_twins(clusters: Iterable[AttachedCluster]) -> None:
 
 def _refuse_owned(found: AttachedCluster, names: tuple[str, ...]) -> Attached:
     """What the run of a topology with clusters of these names owns on one of them. Raises
-    InputError where something has such a name already, where another run plays, or where the run
-    may not make topics."""
+    InputError where something has such a name already, or where another run plays."""
     where = f"cluster {found.name} at {found.bootstrap}"
     admin = admin_of(found.bootstrap, found.properties)
-    canary = f"{found.name}.{CANARY}"
     try:
         known = admin.list_topics(timeout=ASK_SECONDS).topics
         if IN_USE in known:
@@ -453,33 +458,137 @@ def _refuse_owned(found: AttachedCluster, names: tuple[str, ...]) -> Attached:
                 "removes them at its end; give the clusters other names in the topology, or remove "
                 "what a killed run left with `linkflap clean`"
             )
-        admin.create_topics([NewTopic(canary, 1, 1)], validate_only=True)[canary].result(
-            ASK_SECONDS
-        )
     except (KafkaException, TimeoutError) as error:
-        why = error.args[0].str() if isinstance(error, KafkaException) else "no answer in time"
         raise InputError(
-            f"{where} does not let this client list groups and make topics ({why}); linkflap needs "
-            f"both, for topics named {found.name}.*"
+            f"{where} does not list its topics and groups ({why(error)}); check that its brokers "
+            "run"
         ) from None
     return cluster
+
+
+_PROBE: Final = "linkflap-rights"
+"""What topics and a group are called by which a run sees what it may do."""
+_TOPIC_RIGHTS: Final = ("CREATE", "DESCRIBE", "READ", "WRITE", "DELETE", "DESCRIBE_CONFIGS")
+_GROUP_RIGHTS: Final = ("DESCRIBE", "READ", "DELETE")
+_DENIALS: Final = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+)
+
+
+def _refuse_denied(cluster: Attached) -> None:
+    """Raises InputError where the cluster denies what every run needs on its own topics and
+    groups."""
+    where = f"cluster {cluster.name} at {cluster.bootstrap}"
+    admin = admin_of(cluster.bootstrap, cluster.properties)
+    made = [f"{name}.{_PROBE}.internal" for name in cluster.clusters]
+    for name, future in admin.create_topics([NewTopic(topic, 1, 1) for topic in made]).items():
+        with _denials(where, "CREATE", _beginning(name)):
+            future.result(2 * ASK_SECONDS)
+    for topic in (*made, IN_USE):
+        rights = _TOPIC_RIGHTS if topic != IN_USE else ("DESCRIBE", "DELETE")
+        with _denials(where, "DESCRIBE", _beginning(topic)):
+            found = until(
+                partial(_topic_rights, admin, topic),
+                within=ASK_SECONDS,
+                what=f"{where} to describe topic {topic}",
+            )
+        _refuse_lacking(where, rights, found, _beginning(topic))
+    group = f"{OWN_GROUPS}{_PROBE}"
+    whose = f"groups that begin with {OWN_GROUPS}"
+    asked = admin.describe_consumer_groups(
+        [group], include_authorized_operations=True, request_timeout=ASK_SECONDS
+    )
+    with _denials(where, "DESCRIBE", whose):
+        allowed = asked[group].result(2 * ASK_SECONDS).authorized_operations
+    if allowed is not None:
+        _refuse_lacking(where, _GROUP_RIGHTS, {each.name for each in allowed}, whose)
+    for future in admin.delete_topics(made, operation_timeout=ASK_SECONDS).values():
+        future.result(2 * ASK_SECONDS)
+
+
+def _refuse_no_transactions(cluster: AttachedCluster) -> None:
+    """Raises InputError where the cluster denies transactional ids of the run's. Asked of any
+    broker, by the end of a transaction that there is not: rights are looked at before all else."""
+    m = messages.request("end_txn", 1)
+    body = m.EndTxnRequest(
+        transactional_id=f"{OWN_GROUPS}{_PROBE}", producer_id=0, producer_epoch=0, committed=False
+    )
+    address = next(iter(cluster.brokers.values())).client_address
+    where = f"cluster {cluster.name} at {cluster.bootstrap}"
+    try:
+        with BlockingConnection(
+            host_and_port(address), within=ASK_SECONDS, access=access_to(address)
+        ) as path:
+            answer = path.ask("end_txn", 1, body)
+    except NoAnswer as error:
+        raise InputError(f"{where} does not answer ({error}); check that its brokers run") from None
+    if answer.error_code == messages.Error.transactional_id_authorization_failed:
+        raise _denied(where, ["WRITE"], f"transactional ids that begin with {OWN_GROUPS}")
+
+
+def _beginning(topic: str) -> str:
+    if topic == IN_USE:
+        return f"topic {IN_USE}"
+    return f"topics that begin with {topic.partition('.')[0]}."
+
+
+def _topic_rights(admin: AdminClient, topic: str) -> set[str]:
+    """What this client may do with a topic; empty while the broker does not know it yet. Raises
+    KafkaException."""
+    asked = admin.describe_topics(
+        TopicCollection([topic]), include_authorized_operations=True, request_timeout=ASK_SECONDS
+    )
+    try:
+        allowed = asked[topic].result(2 * ASK_SECONDS).authorized_operations
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return set()
+        raise
+    return {each.name for each in allowed or AclOperation}
+
+
+def _refuse_lacking(where: str, needed: Iterable[str], found: set[str], what: str) -> None:
+    if lacking := [operation for operation in needed if operation not in found]:
+        raise _denied(where, lacking, what)
+
+
+@contextlib.contextmanager
+def _denials(where: str, operation: str, what: str) -> Iterator[None]:
+    """Raises InputError for an answer that denies this operation, and for none."""
+    try:
+        yield
+    except KafkaException as error:
+        if error.args[0].code() in _DENIALS:
+            raise _denied(where, [operation], what) from None
+        raise InputError(
+            f"{where} does not let this client use {what} ({why(error)}); check the policies of "
+            "the cluster, and that its brokers run"
+        ) from None
+    except (TimeoutError, DeadlineExceeded) as error:
+        raise InputError(f"{where} gave no answer in time about {what} ({error})") from None
+
+
+def _denied(where: str, operations: Sequence[str], what: str) -> InputError:
+    return InputError(
+        f"{where} denies this client {', '.join(operations)} on {what}, which a run needs; add an "
+        "ACL, or give the client properties of another user"
+    )
 
 
 def _claim(cluster: Attached) -> None:
     """Makes IN_USE. Raises InputError where another run has made it."""
     where = f"cluster {cluster.name} at {cluster.bootstrap}"
     admin = admin_of(cluster.bootstrap, cluster.properties)
-    try:
-        admin.create_topics([NewTopic(IN_USE, 1, 1)])[IN_USE].result(ASK_SECONDS)
-    except TimeoutError:
-        raise InputError(f"{where} gave no answer in time about a new topic {IN_USE}") from None
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise InputError(
-                f"topic {IN_USE} cannot be made on {where} ({error.args[0].str()}); a run needs "
-                "it, so that no other plays there"
-            ) from None
-        raise _in_use(where) from None
+    asked = admin.create_topics([NewTopic(IN_USE, 1, 1)])
+    with _denials(where, "CREATE", _beginning(IN_USE)):
+        try:
+            asked[IN_USE].result(ASK_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                raise _in_use(where) from None
+            raise
 
 
 def _in_use(where: str) -> InputError:

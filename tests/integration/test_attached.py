@@ -18,7 +18,7 @@ import linkflap
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import FaultBite, LinkProven, of_kind
 from linkflap.harness.model.protocols import Deployment
-from linkflap.harness.model.security import security_of
+from linkflap.harness.model.security import Principal, entered_by, security_of
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 from linkflap.harness.wire.offsets import Partition, bounds, quiet
@@ -27,15 +27,20 @@ from tests.integration.test_secured import leaks
 from tests.on_runtimes import create
 
 THEIRS = "theirs"
+DENIED: Mapping[Principal, str] = {
+    "reader": r"WRITE on transactional ids that begin with linkflap\.",
+    "client": r"CREATE on topic linkflap\.in-use\.internal",
+}
+"""Who may not run linkflap, and what the cluster denies first."""
 KAFKAS = ("__consumer_offsets", "__transaction_state")
 
 
-def arrows(deployment: Deployment, *, variables: bool = False) -> str:
+def arrows(deployment: Deployment, *, who: Principal = "harness", variables: bool = False) -> str:
     """The topology of somebody who knows one address of each cluster, and has a file of client
     properties for it if it is secured; with `variables` the environment has them (`entries`)."""
 
     def written(name: str) -> str:
-        bootstrap = deployment.clusters[name].bootstrap
+        bootstrap = entered_by(deployment.clusters[name].bootstrap, who)
         if source := security_of(bootstrap).librdkafka_file:
             source = f"{{{f'env:ENTRY_{name}' if variables else source}}}"
         return f"{name}@bootstrap:{bootstrap.split(',')[-1]}{source}"
@@ -122,6 +127,12 @@ def test_what_is_deleted_is_found_and_what_is_not_the_runs_is_not_touched(
 ) -> None:
     used_by_others(linkflap_deployment)
     before = contents(linkflap_deployment)
+    for who, denied in DENIED.items():
+        with pytest.raises(InputError, match=f"denies this client {denied}, which a run needs"):
+            linkflap.run(
+                "link-flap", topology=arrows(linkflap_deployment, who=who), folder=tmp_path / "no"
+            )
+    assert contents(linkflap_deployment) == before
     with first_copies_deleted(linkflap_deployment):
         judged = linkflap.run(
             "link-flap", topology=arrows(linkflap_deployment), folder=tmp_path / "run", seed=7
