@@ -46,8 +46,8 @@ def own(cluster: str, world: World) -> list[tuple[str, int]]:
     """(topic, partition) of the data topics whose home is this cluster."""
     return [
         (topic, n)
-        for topic, count in world.topics.items()
-        if is_data_topic(topic, (cluster,))
+        for topic, count in dict(world.topics).items()
+        if is_data_topic(topic, world.deployment.topology.named(cluster))
         for n in range(count)
     ]
 
@@ -102,7 +102,7 @@ def _mirrored_to(cluster: str, world: World) -> list[tuple[str, int]]:
     """(topic, partition) of the data topics whose home is another cluster."""
     return [
         (name, n)
-        for name, count in world.topics.items()
+        for name, count in dict(world.topics).items()
         if not is_data_topic(name, (cluster,))
         for n in range(count)
     ]
@@ -194,7 +194,7 @@ def _unstable(cluster: str, world: World) -> int:
     Partitions that do not exist on the cluster give no answer.
     """
     admin = AdminClient(quiet(world.deployment.clusters[cluster].bootstrap))
-    every = [(topic, n) for topic, count in world.topics.items() for n in range(count)]
+    every = [(topic, n) for topic, count in dict(world.topics).items() for n in range(count)]
     # The order matters: a transaction may end between the two requests. With this order, the count
     # is then too low; it is never too high.
     high = answered_bounds(admin, every, "high", within=ANSWERS_WITHIN)

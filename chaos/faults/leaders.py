@@ -484,12 +484,14 @@ class UncleanElection(FaultBase):
             raise FaultError(
                 f"cluster {self._cluster.name} does not say who leads: {error}"
             ) from error
+        topology = self._world.deployment.topology
         return {
             (name, number): PartitionMetadata(
                 leader=p.leader, replicas=tuple(p.replicas), in_sync=frozenset(p.isrs)
             )
             for name, topic in topics.items()
-            if name in self._world.topics and is_data_topic(name, (self._cluster.name,))
+            if name in self._world.topics
+            and is_data_topic(name, topology.named(self._cluster.name))
             for number, p in topic.partitions.items()
             if p.leader in self._cluster.brokers or (name, number) in self._before
         }

@@ -216,7 +216,8 @@ class FailoverPlanned(_Failover):
         """Partitions of the source that the link mirrors, and whose last stable offset is below the
         high watermark."""
         # clients of other homes continue
-        homes = self._world.deployment.topology.homes_over(self._mirror.link)
+        topology = self._world.deployment.topology
+        homes = topology.named(*topology.homes_over(self._mirror.link))
         try:
             topics = admin.list_topics(timeout=_ASK_SECONDS).topics
             partitions = [
@@ -471,7 +472,8 @@ class MirrorReverse(FaultBase):
         link = target_of(spec, world, "reverses").link
         self._cluster = world.deployment.clusters[link.source]
         self._there = AdminClient(quiet(world.deployment.clusters[link.destination].bootstrap))
-        self._homes = tuple(cluster.name for cluster in world.deployment.topology.clusters)
+        topology = world.deployment.topology
+        self._homes = topology.named(*(cluster.name for cluster in topology.clusters))
         self._mirror: Mirror | None = None
         self._written_before = -1
 
@@ -590,7 +592,8 @@ class MirrorSourceMoved(FaultBase):
         self._source, self._destination = (
             world.deployment.clusters[name] for name in (on.source, on.destination)
         )
-        self._homes = tuple(cluster.name for cluster in world.deployment.topology.clusters)
+        topology = world.deployment.topology
+        self._homes = topology.named(*(cluster.name for cluster in topology.clusters))
         self._before: Sequence[str] = ()
         self._at_cut: Mapping[TopicPartition, int] = {}
         self._new: Mapping[TopicPartition, int] = {}
@@ -608,7 +611,7 @@ class MirrorSourceMoved(FaultBase):
     def _ends(self, address: str) -> Mapping[TopicPartition, int]:
         """High watermarks of the source's data topics; partitions without a leader are left out."""
         admin = AdminClient(quiet(address))
-        known = self._world.topics
+        known = dict(self._world.topics)
         wanted = [
             (name, n)
             for name, count in known.items()

@@ -28,6 +28,7 @@ from linkflap.harness.model.interference import (
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Bite, WireRecorder, World
 from linkflap.harness.model.scenario import FaultSpec, Option, Scenario, clusters_of
+from linkflap.harness.model.topology import ANY_NAME
 
 _MOST: Final = 1 << 30
 _CLIENT: Final = OptionAbout(
@@ -84,7 +85,8 @@ class _OnTheWire(FaultBase):
     def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
         values = settings(spec, cls.options)
         for workload in scenario.workloads:
-            if values.get("topic") in (*workload.reads, *workload.writes):
+            names = (*workload.reads, *workload.writes)
+            if values.get("topic") in names and ANY_NAME not in names:
                 full = f"{workload.home}.{values['topic']}"
                 return (
                     f"the topic {values['topic']!r} has its home in its name there; name it "

@@ -378,8 +378,8 @@ class PartitionsAdded(FaultBase):
     def inject(self) -> None:
         self._before = {
             name: count
-            for name, count in self._world.topics.items()
-            if is_data_topic(name, (self._home,))
+            for name, count in dict(self._world.topics).items()
+            if is_data_topic(name, self._world.deployment.topology.named(self._home))
         }
         wanted = [NewPartitions(name, count + self._add) for name, count in self._before.items()]
         admin = self._admin(self._home)
@@ -504,11 +504,11 @@ class RecordsDeletion(FaultBase):
     def _choose(self, admin: AdminClient) -> bool:
         """Chooses the offsets up to which records are deleted. Returns whether there is something
         to delete."""
-        topics = self._world.topics
+        topics = dict(self._world.topics)
         own = [
             (name, n)
             for name, count in topics.items()
-            if is_data_topic(name, (self._home,))
+            if is_data_topic(name, self._world.deployment.topology.named(self._home))
             for n in range(count)
         ]
         start = answered_bounds(admin, own, "start", within=ANSWERS_WITHIN)

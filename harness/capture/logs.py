@@ -97,7 +97,8 @@ class Captures:
     ) -> None:
         self._deployment, self._writer, self._last_known = deployment, writer, last_known
         self._since = since or {}
-        self._homes = tuple(cluster.name for cluster in deployment.topology.clusters)
+        topology = deployment.topology
+        self._homes = topology.named(*(cluster.name for cluster in topology.clusters))
         self._taken: dict[str, dict[str, Sequence[Bounds]]] = {}
         self._captured: dict[str, frozenset[tuple[Path, int, int]] | None] = {}
         self._lock = threading.Lock()

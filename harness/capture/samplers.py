@@ -49,7 +49,7 @@ from linkflap.harness.model.history import GroupOffset, Watermark
 from linkflap.harness.model.protocols import Cluster, Deployment, Recorder
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.threads import Background, stop_all
-from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.model.topology import ANY_NAME, TopicPartition, is_data_topic
 from linkflap.harness.model.wait import now, until
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.wire.access import Unanswered
@@ -99,7 +99,8 @@ class ReplicaSampler(Background):
 
     async def sample(self) -> None:
         """Asks every running broker, and records the replicas that changed."""
-        partitions = [(name, number) for name, n in self._topics.items() for number in range(n)]
+        topics = dict(self._topics)  # another thread may add some
+        partitions = [(name, number) for name, n in topics.items() for number in range(n)]
         running = {
             broker.id: broker.client_address
             for broker in self._cluster.brokers.values()
@@ -278,11 +279,12 @@ class ClusterSampler(Background):
         self,
         cluster: str,
         bootstrap: str,
-        topics: Mapping[str, int],
+        topics: dict[str, int],
         groups: Sequence[str],
         writer: RunWriter,
         *,
         interval: float = BOUNDS_INTERVAL,
+        finds: bool = False,
         beside: Callable[[Mapping[TopicPartition, Watermark]], None] = lambda _: None,
     ) -> None:
         super().__init__(f"the sampler of {cluster}", self._watch)
@@ -290,7 +292,7 @@ class ClusterSampler(Background):
         self._beside = beside
         self.errors = self.samples = 0
         self.latest: Mapping[TopicPartition, Watermark] = {}
-        self._topics, self._interval = topics, interval
+        self._topics, self._interval, self._finds = topics, interval, finds
         self._watermarks = writer.watermarks(cluster)
         self._config: dict[str, str | int | float | bool] = {
             "bootstrap.servers": bootstrap,
@@ -370,9 +372,14 @@ class ClusterSampler(Background):
             return
         known = admin.list_topics(timeout=ANSWER_WITHIN).topics
         self._looked_at = now()
+        self._topics.update(
+            (name, len(topic.partitions))
+            for name, topic in known.items()
+            if self._finds and is_data_topic(name, (ANY_NAME,))
+        )
         self._leaders = {
             (topic, partition): led.leader
-            for topic in self._topics
+            for topic in list(self._topics)
             if topic in known
             for partition, led in known[topic].partitions.items()
             if led.leader >= 0
@@ -449,16 +456,18 @@ class ClusterSampler(Background):
 
 class WatermarkSampler:
     """Samplers of several clusters, and the stall watch. `bootstraps` is cluster -> bootstrap
-    servers of its own listeners. `beside`: what is called after each sample of a cluster."""
+    servers of its own listeners. `finds`: whether topics that it finds join those that are sampled.
+    `beside`: what is called after each sample of a cluster."""
 
     def __init__(
         self,
         bootstraps: Mapping[str, str],
-        topics: Mapping[str, int],
+        topics: dict[str, int],
         writer: RunWriter,
         *,
         groups: Sequence[str] = (),
         interval: float = BOUNDS_INTERVAL,
+        finds: bool = False,
         beside: Mapping[str, Callable[[Mapping[TopicPartition, Watermark]], None]] | None = None,
     ) -> None:
         self.clusters = {
@@ -469,6 +478,7 @@ class WatermarkSampler:
                 groups,
                 writer,
                 interval=interval,
+                finds=finds,
                 beside=(beside or {}).get(name, lambda _: None),
             )
             for name, bootstrap in bootstraps.items()
@@ -529,7 +539,9 @@ class SettingsSampler(Background):
         """Whether the cluster answered."""
         asked = now()
         try:
-            found = settings_on_topics(admin, self._topics, within=ANSWER_WITHIN, all_answer=False)
+            found = settings_on_topics(
+                admin, dict(self._topics), within=ANSWER_WITHIN, all_answer=False
+            )
         except KafkaException:
             return False
         news = {

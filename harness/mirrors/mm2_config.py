@@ -242,6 +242,8 @@ def properties(
         f"{flow}.enabled": "true",
         f"{b}->{a}.enabled": "false",
         f"{flow}.topics": topics,
+        # By default also topics whose names end in .replica.
+        f"{flow}.topics.exclude": "__.*",
         # MirrorMaker writes only to the destination, so that a dead source delays neither its start
         # nor its stop.
         f"{flow}.offset-syncs.topic.location": "target",

@@ -302,7 +302,9 @@ class MirrorBase:
         self._source = deployment.clusters[link.source]
         self._destination = deployment.clusters[link.destination]
         self._homes: tuple[str, ...] = (
-            deployment.topology.homes_over(link) if reverses is None else reverses._homes
+            deployment.topology.named(*deployment.topology.homes_over(link))
+            if reverses is None
+            else reverses._homes
         )
         self._nth: int = 0 if reverses is None else reverses._nth + 1
 

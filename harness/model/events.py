@@ -258,6 +258,7 @@ class WireRecorded(OfCluster, frozen=True, kw_only=True):
     committed: int | None = None
     dropped: int | None = None
     interfered: Mapping[str, int] | None = None
+    written: Mapping[str, tuple[int, int]] | None = None
 
 
 class Captured(OfCluster, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ take turns.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -16,7 +16,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import FaultName, Target
 from linkflap.harness.model.guarantee import Guarantee, Seconds
 from linkflap.harness.model.texts import nearest
-from linkflap.harness.model.topology import Topology, topic_name
+from linkflap.harness.model.topology import ANY_NAME, Topology, topic_name
 
 LIBRDKAFKA: Final = "librdkafka"
 JAVA: Final = "java"
@@ -109,7 +109,8 @@ class WorkloadSpec:
     cluster whose topics they use. `library` is their client library (`libraries`).
 
     For a program of the user's (kind command): its `command`, run in `folder`, and the topics of
-    the home that it reads and writes. `exactly_once`: it promises one output for each input that
+    the home that it reads and writes; with ANY_NAME among them these are full names, and it uses
+    any others beside them. `exactly_once`: it promises one output for each input that
     its group (option `group`) has passed. `record`: where the history of what it writes is recorded
     (empty: nowhere). `starts`: `in:ID`, once that fault is under way (empty: with the run).
     `progress_within`: as in `Scenario`, for these clients (None: the scenario's).
@@ -128,6 +129,14 @@ class WorkloadSpec:
     record: Record = ""
     starts: str = ""
     progress_within: Seconds | None = None
+
+
+def full_names(spec: WorkloadSpec, topics: Iterable[str]) -> tuple[str, ...]:
+    """The names that topics of a workload have in Kafka: they begin with its home, unless it uses
+    topics of any name."""
+    if ANY_NAME in (*spec.reads, *spec.writes):
+        return tuple(topics)
+    return tuple(topic_name(spec.home, topic) for topic in topics)
 
 
 def program_at(home: str) -> WorkloadSpec:
@@ -298,7 +307,7 @@ class Scenario:
     def recorded_topics(self) -> frozenset[str]:
         """The topics of programs whose writes are recorded on the wire."""
         return frozenset(
-            topic_name(w.home, topic) for w in self.workloads if w.record for topic in w.writes
+            topic for w in self.workloads if w.record for topic in full_names(w, w.writes)
         )
 
     @property
@@ -306,10 +315,10 @@ class Scenario:
         """The topics of programs whose reads are recorded on the wire: they may read what they
         write, too."""
         return frozenset(
-            topic_name(w.home, topic)
+            topic
             for w in self.workloads
             if w.record
-            for topic in (*w.reads, *w.writes)
+            for topic in full_names(w, (*w.reads, *w.writes))
         )
 
     @property

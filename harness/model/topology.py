@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +15,10 @@ verified."""
 RECREATED: Final = "linkflap-recreated"
 """Topics (with a home, and a name behind it) of the fault topic-recreated: mirrored like any other,
 and neither captured nor verified, because that fault itself judges their copies."""
+
+ANY_NAME: Final = "*"
+"""Among names of topics: all data topics, whatever their names. Among homes: also of topics whose
+names say no home."""
 
 TopicPartition = tuple[str, int]
 """A partition of a topic, on whatever cluster."""
@@ -78,10 +82,16 @@ class LinkSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """Clusters in the order they were named, and the links between them."""
+    """Clusters in the order they were named, and the links between them.
+
+    `any_names`: programs of the user's make topics with names of their own. Then all topics are
+    data but Kafka's own and those of mirrors, and the run shows where each is at home
+    (`spark_verify.read.homes`). Else the name of a topic begins with its home (`topic_name`).
+    """
 
     clusters: tuple[ClusterSpec, ...]
     links: tuple[LinkSpec, ...]
+    any_names: bool = False
 
     @property
     def attached(self) -> bool:
@@ -132,6 +142,21 @@ class Topology:
                     frontier.append(other.source)
         return tuple(c.name for c in self.clusters if c.name in homes)
 
+    def named(self, *homes: str) -> tuple[str, ...]:
+        """What `is_data_topic` is asked with for the topics of these homes."""
+        return (*homes, ANY_NAME) if self.any_names else homes
+
+    @property
+    def has_cycle(self) -> bool:
+        """Whether links lead from a cluster back to it."""
+        left = self.links
+        while True:
+            reached = {link.destination for link in left}
+            rest = tuple(link for link in left if link.source in reached)
+            if rest == left:
+                return bool(left)
+            left = rest
+
 
 def hyphen_free(name: str) -> str:
     """A cluster's name as part of a name whose parts hyphens join: `mm2-us.east-eu.west` can be
@@ -154,6 +179,8 @@ def topic_name(home: str, name: str) -> str:
 
 def topic_pattern(homes: tuple[str, ...]) -> str:
     """A Java and Python regular expression for all topics of these homes."""
+    if ANY_NAME in homes:
+        return "(?!__|[.])(?!.*[.-]internal$).*"
     return "(" + "|".join(homes) + r")\..*"
 
 
@@ -174,12 +201,23 @@ def is_data_topic(name: str, homes: tuple[str, ...]) -> bool:
     judge.
 
     MirrorMaker names its copies of heartbeats `<source>.heartbeats` and copies of those
-    `A.C.heartbeats`, as if they were at home there.
+    `A.C.heartbeats`, as if they were at home there. It never copies topics that begin with `__` or
+    a dot, or end in `-internal` (ReplicationPolicy.isInternalTopic): among topics of any name
+    these are no data, with every mirror.
     """
     home, _, rest = name.partition(".")
+    if ANY_NAME in homes:
+        if name.startswith(("__", ".")) or name.endswith("-internal"):
+            return False
+        home, rest = ANY_NAME, rest or name
     named = rest not in ("", CANARY) and not is_recreated(name)
     heartbeats = rest.rpartition(".")[2] == "heartbeats"
     return home in homes and named and not heartbeats and not is_of_mirrors(name)
+
+
+def is_among(topic: str, names: Collection[str]) -> bool:
+    """Whether a topic is one of these, which may be all data topics (ANY_NAME)."""
+    return topic in names or (ANY_NAME in names and is_data_topic(topic, (ANY_NAME,)))
 
 
 def is_of_mirrors(name: str) -> bool:

@@ -11,9 +11,9 @@ from typing import Final
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.scenario import WorkloadSpec, group_of
+from linkflap.harness.model.scenario import WorkloadSpec, full_names, group_of
 from linkflap.harness.model.texts import nearest
-from linkflap.harness.model.topology import topic_name
+from linkflap.harness.model.topology import ANY_NAME, topic_name
 from linkflap.harness.workloads import producers, readers, relay, share_group
 from linkflap.harness.workloads.client import (
     VIA,
@@ -127,9 +127,10 @@ def topics(specs: Sequence[WorkloadSpec]) -> dict[str, str]:
         if spec.kind != COMMAND and not (KINDS[spec.kind].reads and spec.home in programs)
     }
     homes |= {
-        topic_name(spec.home, topic): spec.home
+        topic: spec.home
         for spec in specs
-        for topic in (*spec.reads, *spec.writes)
+        for topic in full_names(spec, (*spec.reads, *spec.writes))
+        if topic != ANY_NAME
     }
     return homes | {
         topic_name(spec.home, relay.OUTPUT): spec.home for spec in specs if spec.kind == "relay"
@@ -140,7 +141,7 @@ def topics_for(
     spec: WorkloadSpec, specs: Sequence[WorkloadSpec], topics: Mapping[str, int]
 ) -> dict[str, int]:
     """The topics that a workload may use: linkflap's clients only read what a program writes."""
-    theirs = {topic_name(other.home, topic) for other in specs for topic in other.writes}
+    theirs = {topic for other in specs for topic in full_names(other, other.writes)}
     return {
         topic: count
         for topic, count in topics.items()
@@ -179,7 +180,7 @@ def context(
     own = {
         topic: count
         for topic, count in topics.items()
-        if topic.startswith(topic_name(spec.home, ""))
+        if topic in spec.reads or topic.startswith(topic_name(spec.home, ""))
     }
     home = {topic: count for topic, count in own.items() if _used(spec, kind, topic)}
     if not home:

@@ -24,9 +24,9 @@ from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.user_programs import Foreign, program
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import ClientDied, ClientRestarted, ProgramStarted
-from linkflap.harness.model.scenario import IN, WorkloadSpec, libraries
+from linkflap.harness.model.scenario import IN, WorkloadSpec, full_names, libraries
 from linkflap.harness.model.security import entered_by, security_of
-from linkflap.harness.model.topology import TopicPartition, topic_name
+from linkflap.harness.model.topology import ANY_NAME, TopicPartition, is_among, topic_name
 from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.wire.offsets import Bound, bounds, quiet
@@ -90,8 +90,8 @@ class WrittenOffsets:
         known = admin.list_topics(timeout=_ASK).topics if self.topics else {}
         partitions = [
             (topic, number)
-            for topic in self.topics
-            if topic in known
+            for topic in known
+            if is_among(topic, self.topics)
             for number in known[topic].partitions
         ]
         return bounds(admin, partitions, which, within=_ASK)
@@ -130,13 +130,14 @@ def check(spec: WorkloadSpec) -> None:
 
 def _check_topics(spec: WorkloadSpec) -> None:
     home = topic_name(spec.home, "")
-    for topic in (*spec.reads, *spec.writes):
+    anything = ANY_NAME in spec.writes
+    for topic in {*spec.reads, *spec.writes} - {ANY_NAME if anything else ""}:
         if not _TOPIC.fullmatch(topic):
             raise InputError(
-                f"workload command cannot have the topic {topic!r}; name it without its home, in "
-                "Kafka's characters"
+                f"workload command cannot have the topic {topic!r}; name it "
+                f"{'' if anything else 'without its home, '}in Kafka's characters"
             )
-        if topic.startswith(home):
+        if topic.startswith(home) and not anything:
             raise InputError(
                 f"workload command names the topic {topic!r} with its home; name it "
                 f"{topic.removeprefix(home)!r}"
@@ -183,9 +184,7 @@ class Command(Producers):
         super().__init__(spec, (), {})
         self.name, self.cluster = name, spec.home
         self._addresses, self._writer = addresses, writer
-        self._written = WrittenOffsets(
-            [topic_name(spec.home, topic) for topic in spec.writes], addresses
-        )
+        self._written = WrittenOffsets(full_names(spec, spec.writes), addresses)
         folder = writer.logs / "commands" / name
         self._address_file = folder / "address"
         self._foreign = Foreign(
@@ -201,8 +200,8 @@ class Command(Producers):
 
     def _given(self) -> dict[str, str]:
         topics = {
-            name: ",".join(topic_name(self.spec.home, t) for t in getattr(self.spec, name))
-            for name in ("reads", "writes")
+            name: ",".join(t for t in full_names(self.spec, named) if t != ANY_NAME)
+            for name, named in (("reads", self.spec.reads), ("writes", self.spec.writes))
         }
         return {
             **{

@@ -23,6 +23,7 @@ from linkflap.cli.run import record_run, recording_options, show_schedule
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.payload import drawn_seed
 from linkflap.harness.model.scenario import Minimums, MirrorSpec, Option, Scenario, WorkloadSpec
+from linkflap.harness.model.topology import ANY_NAME
 from linkflap.harness.workloads import COMMAND
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ PROGRAM: Final = f"{COMMAND}-1"
     "topics",
     multiple=True,
     metavar="NAME",
-    help="A topic that COMMAND uses; it is made on the first cluster as A.NAME. May be repeated.",
+    help="A topic that is made on the first cluster before COMMAND starts, and that linkflap's own "
+    "readers read. May be repeated; COMMAND may make others.",
 )
 @click.option(
     "--partitions",
@@ -102,21 +104,17 @@ def exec_(
 ) -> int:
     """Runs a command while links break, and judges its records.
 
-    COMMAND runs once, beside linkflap's own readers.
+    COMMAND runs once. All topics that it makes or writes are judged, whatever their names.
     Faults that have not begun when COMMAND ends are not played, and the verdict is then unknown.
 
-    COMMAND finds the clusters in its environment: LINKFLAP_BOOTSTRAP, LINKFLAP_WRITES (linkflap
-    docs own-application). The exit code is that of COMMAND if it failed, else that of the verdict.
+    COMMAND finds the clusters in its environment: LINKFLAP_BOOTSTRAP, LINKFLAP_BOOTSTRAP_B
+    (linkflap docs own-application). The exit code is that of COMMAND if it failed, else that of the
+    verdict.
     """
     from linkflap.suite.folder import seconds
 
     if not words:
         raise InputError("there is no command to run; write it last: linkflap exec -- pytest tests")
-    if not topics:
-        raise InputError(
-            "no topic is named, so there would be nothing to judge; name those that the command "
-            "uses, for example --topic orders"
-        )
     of_program: dict[str, Option] = {"once": True, "via": "proxy"}
     if group:
         of_program["group"] = group
@@ -125,8 +123,8 @@ def exec_(
         home="",  # the first cluster, once the topology is known
         command=tuple(words),
         folder=os.getcwd(),
-        reads=tuple(topics),
-        writes=tuple(topics),
+        reads=(ANY_NAME, *topics),
+        writes=(ANY_NAME, *topics),
         record="wire" if recorded == "wire" else "",
         options=of_program,
     )
@@ -183,6 +181,7 @@ def _based_on(
     from linkflap.chaos.default_workloads import default_readers
     from linkflap.chaos.scenarios import ScenarioRequest, scenario
     from linkflap.topologies import parse
+    from linkflap.topologies.notation import arrows
 
     given = parse(topology) if topology is not None else None
     request = ScenarioRequest(seed=seed, topology=given, mirror=mirror, mirror_options=options)
@@ -200,9 +199,19 @@ def _based_on(
             made = replace(made, mirror=spec)
     else:
         made = scenario(schedule, request)
+    if made.topology.has_cycle:
+        raise InputError(
+            f"links of {arrows(made.topology)} lead back, and topics of any name would go round "
+            "with them; choose a topology without a cycle, for example --topology 'A->B'"
+        )
     home = made.topology.clusters[0].name
-    readers = default_readers(made.topology, home) if program.record else ()
-    return replace(made, workloads=(replace(program, home=home), *readers))
+    readers = default_readers(made.topology, home) if program.record and program.reads[1:] else ()
+    named = (replace(reader, reads=program.reads) for reader in readers)
+    return replace(
+        made,
+        topology=replace(made.topology, any_names=True),
+        workloads=(replace(program, home=home), *named),
+    )
 
 
 def _follow(path: Path, progress: Progress, over: threading.Event) -> None:

@@ -267,6 +267,7 @@ def perform(
         topics,
         writer,
         groups=workloads.groups(scenario.workloads),
+        finds=scenario.topology.any_names,
         beside={name: each.beside for name, each in of_replicas.items() if leads},
     )
     settings = SettingsSampler(bootstraps, topics, writer)
@@ -322,7 +323,7 @@ def perform(
     await_progress(world, scenario, watch)
     _phase(writer, progress, "settling")
     clients.stop_producers()
-    drain(world, world.topics, watch, died=bystanders.mirrors)
+    drain(world, _made_before(scenario, world), watch, died=bystanders.mirrors)
     clients.stop()
     # Before the watermarks: what a replica had counts only before the last sample of its leader.
     stop_all(replicas)
@@ -367,6 +368,11 @@ def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:
             topic, partitions=spec.partitions, replicas=spec.replicas, config=spec.config
         )
     return dict.fromkeys(topics, scenario.topics.partitions)
+
+
+def _made_before(scenario: Scenario, world: RunWorld) -> dict[str, int]:
+    """The topics that the run's own readers have; programs may have made others since."""
+    return {name: world.topics[name] for name in workloads.topics(scenario.workloads)}
 
 
 def _play(

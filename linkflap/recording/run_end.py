@@ -38,10 +38,16 @@ from linkflap.harness.model.events import ClientStalled, Interrupted, NotEnded, 
 from linkflap.harness.model.history import Watermark
 from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.protocols import Cluster, Deployment
-from linkflap.harness.model.scenario import Scenario, group_of, transactional_id_of
+from linkflap.harness.model.scenario import Scenario, full_names, group_of, transactional_id_of
 from linkflap.harness.model.security import beside
 from linkflap.harness.model.threads import Background
-from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic, topic_name
+from linkflap.harness.model.topology import (
+    TopicPartition,
+    Topology,
+    is_among,
+    is_data_topic,
+    topic_name,
+)
 from linkflap.harness.model.wait import now, until
 from linkflap.harness.rundir import Run, RunWriter, Status
 from linkflap.harness.rundir.files import is_full, unwritable
@@ -213,6 +219,9 @@ def drain(
 def arrives(topology: Topology, topic: str, cluster: str) -> bool:
     """Whether a topic is on a cluster: it is at home there, or a link carries it there."""
     into = [link for link in topology.links if link.destination == cluster]
+    if topology.any_names:  # those that are made at the start, on the first cluster
+        first = topology.clusters[0].name
+        return any(first in homes for homes in [(cluster,), *map(topology.homes_over, into)])
     return any(
         is_data_topic(topic, homes) for homes in [(cluster,), *map(topology.homes_over, into)]
     )
@@ -422,8 +431,8 @@ def _of_command(world: RunWorld, crew: Command, within: float) -> Iterator[_Clie
         last_words=crew.last_words,
     )
     if group:
-        topics = frozenset(topic_name(spec.home, topic) for topic in spec.reads)
-        _reads(world, program, lambda tp: tp[0] in topics)
+        topics = full_names(spec, spec.reads)
+        _reads(world, program, lambda tp: is_among(tp[0], topics))
     if group or spec.writes:
         yield program
 

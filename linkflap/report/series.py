@@ -48,7 +48,7 @@ from linkflap.harness.model.events import (
 )
 from linkflap.harness.model.history import Operation, Poll, Watermark
 from linkflap.harness.model.payload import PROCESS_SHIFT
-from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.topology import Topology, is_data_topic
 from linkflap.harness.rundir import Damage, RunReader
 
 _MOMENTS: Final = 10**18
@@ -535,11 +535,11 @@ def _lags(
     levels = _levels(began, edges, samples)
     found: dict[str, Floats] = {}
     for link in topology.links:
-        homes = topology.homes_over(link)
+        homes = topology.named(*topology.homes_over(link))
         total: Floats | None = None
         for (cluster, topic, partition), source in levels.items():
             there = levels.get((link.destination, topic, partition))
-            if cluster == link.source and topic.partition(".")[0] in homes and there is not None:
+            if cluster == link.source and is_data_topic(topic, homes) and there is not None:
                 behind = np.maximum(source - there, 0.0)
                 total = behind if total is None else total + behind
         if total is not None:

@@ -10,7 +10,7 @@ epoch and, among those, the most offsets: the one that an unclean election shoul
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -59,7 +59,7 @@ class CapturedReplica:
 
 def is_judged(topology: Topology, homes: Mapping[str, str], topic: str) -> bool:
     """Whether a topic is data: its home was recorded, or its name begins with it."""
-    return topic in homes if homes else is_data(topology, topic)
+    return topic in homes if homes or topology.any_names else is_data(topology, topic)
 
 
 def is_data(topology: Topology, topic: str) -> bool:
@@ -69,12 +69,27 @@ def is_data(topology: Topology, topic: str) -> bool:
     return bool(dot) and home in {c.name for c in topology.clusters} and not is_of_mirrors(topic)
 
 
+def topics(reader: RunReader, events: Sequence[Event]) -> Mapping[str, frozenset[str]]:
+    """The topics in the last capture of each cluster."""
+    latest, _ = _captures(reader, events, _times(events), [])
+    return {name: frozenset(b.topic for b in each.found) for name, each in latest.items()}
+
+
+def _times(events: Sequence[Event]) -> dict[tuple[str, str], int]:
+    return {(e.cluster, e.moment): e.time for e in of_kind(events, happened.Captured)}
+
+
 def replicas(
-    reader: RunReader, run: str, topology: Topology, events: Sequence[Event], damage: list[Damage]
+    reader: RunReader,
+    run: str,
+    judged: Callable[[str], bool],
+    topology: Topology,
+    events: Sequence[Event],
+    damage: list[Damage],
 ) -> tuple[list[CapturedReplica], list[CapturedReplica]]:
-    """The replicas of each cluster's last capture; and the canonical replicas of earlier captures
-    of clusters that were truncated later."""
-    times = {(e.cluster, e.moment): e.time for e in of_kind(events, happened.Captured)}
+    """The replicas of each cluster's last capture, of the topics that are judged; and the canonical
+    replicas of earlier captures of clusters that were truncated later."""
+    times = _times(events)
     latest, before = _captures(reader, events, times, damage)
     missing = [c.name for c in topology.clusters if c.name not in latest]
     damage.extend(
@@ -86,9 +101,7 @@ def replicas(
     def read(capture: _Capture, *, last: bool) -> list[CapturedReplica]:
         by_partition: dict[Key, list[Bounds]] = defaultdict(list)
         for bounds in capture.found:
-            if is_judged(topology, reader.run.homes, bounds.topic) or (
-                last and bounds.topic in INTERNAL_TOPICS
-            ):
+            if judged(bounds.topic) or (last and bounds.topic in INTERNAL_TOPICS):
                 by_partition[bounds.topic, bounds.partition].append(bounds)
         chosen = [
             c

@@ -31,8 +31,8 @@ from linkflap.harness.model.events import (
 from linkflap.harness.model.faults import UNCLEAN
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.payload import KEYS, Values
-from linkflap.harness.model.scenario import Scenario, WorkloadSpec, clients, group_of
-from linkflap.harness.model.topology import Topology, topic_name
+from linkflap.harness.model.scenario import Scenario, WorkloadSpec, clients, full_names, group_of
+from linkflap.harness.model.topology import ANY_NAME, Topology
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.facts.partition_facts import (
     Awaited,
@@ -46,6 +46,7 @@ from linkflap.spark_verify.facts.partition_facts import (
 )
 from linkflap.spark_verify.read import captures, partition_events
 from linkflap.spark_verify.read.captures import CapturedReplica, Key, is_judged
+from linkflap.spark_verify.read.homes import Homes, inferred
 from linkflap.spark_verify.read.missing_parts import (
     absent_ends,
     absent_promotions,
@@ -82,6 +83,7 @@ class _Wait:
 
 def awaited(
     run: Run,
+    homes: Mapping[str, str],
     events: Sequence[Event],
     replicas: Sequence[CapturedReplica],
     windows: Sequence[Window],
@@ -92,7 +94,7 @@ def awaited(
     wait = _wait(events, replicas, windows)
     seen: set[tuple[str, str]] = set()
     for name, spec in clients(run.scenario.workloads):
-        found = _of(name, spec, run, events, wait)
+        found = _of(name, spec, run, homes, events, wait)
         if found is None:
             continue
         if spec.kind == "relay":  # it consumes in a group, and produces under its own name
@@ -123,7 +125,12 @@ def _wait(
 
 
 def _of(
-    name: str, spec: WorkloadSpec, run: Run, events: Sequence[Event], wait: _Wait
+    name: str,
+    spec: WorkloadSpec,
+    run: Run,
+    homes: Mapping[str, str],
+    events: Sequence[Event],
+    wait: _Wait,
 ) -> Awaited | None:
     kind = _kind(spec)
     if kind is None:
@@ -145,8 +152,8 @@ def _of(
         within=_nanoseconds(within + _stands_still(spec)),
         group=group,
         isolation=str(spec.options.get("isolation", "read_committed")),
-        topics=_full_names(spec, spec.reads),
-        outputs=_full_names(spec, spec.writes),
+        topics=_read(spec, homes),
+        outputs=among(homes, full_names(spec, spec.writes)),
         produces=spec.kind in ("transactional", "idempotent", "relay"),
         timeout=_nanoseconds(_number(spec, "timeout")),
         broken=wait.broken,
@@ -162,8 +169,16 @@ def _within(spec: WorkloadSpec, run: Run) -> float:
     return run.scenario.progress_within if own is None else own
 
 
-def _full_names(spec: WorkloadSpec, topics: Iterable[str]) -> frozenset[str]:
-    return frozenset(topic_name(spec.home, topic) for topic in topics)
+def _read(spec: WorkloadSpec, homes: Mapping[str, str]) -> frozenset[str]:
+    """The topics that a workload names to be read. A client of linkflap's reads no others."""
+    named = full_names(spec, spec.reads)
+    return among(homes, named) if spec.command else frozenset(named) - {ANY_NAME}
+
+
+def among(homes: Mapping[str, str], topics: Iterable[str]) -> frozenset[str]:
+    """These topics; where they are topics of any name, all that are judged."""
+    named = frozenset(topics)
+    return frozenset(homes) if ANY_NAME in named else named
 
 
 def _exits(events: Sequence[Event], name: str) -> tuple[int, ...]:
@@ -234,6 +249,7 @@ class RunPlan:
     partition_facts: Mapping[Key, PartitionFacts] = field(default_factory=dict)
     damage: Sequence[Damage] = ()
     earlier: Sequence[CapturedReplica] = ()
+    doubts: Sequence[str] = ()
 
     @property
     def run(self) -> str:
@@ -277,8 +293,11 @@ def _planned(root: Path) -> RunPlan:
     damage = [*reader.damage(), *damage]
     ended = reader.run.ended or max((e.time for e in events), default=reader.run.started)
     topology = reader.run.scenario.topology
-    replicas, earlier = captures.replicas(reader, run, topology, events, damage)
-    homes = reader.run.homes
+    found = Homes(of=dict(reader.run.homes))
+    if topology.any_names:
+        found = inferred(topology, events, captures.topics(reader, events))
+    homes, named = found.of, partial(is_judged, topology, found.of)
+    replicas, earlier = captures.replicas(reader, run, named, topology, events, damage)
     damage.extend(_elsewhere(topology, events))
     damage.extend(partition_events.contradicted(events))
     damage.extend(partition_events.truncated_upstream(topology, events))
@@ -292,7 +311,6 @@ def _planned(root: Path) -> RunPlan:
         damage.extend(absent_steps(reader.run, events))
         damage.extend(absent_ends(reader.run, events))
         damage.extend(unnoted_captures(reader, events))
-        named = partial(is_judged, topology, homes)
         damage.extend(
             absent_promotions(
                 events, named, journal=reader.run.scenario.mirror.guarantee.keeps_journal
@@ -311,11 +329,13 @@ def _planned(root: Path) -> RunPlan:
         refusals=tuple(_refusals(events)),
         drained=_drained(events),
         programs=frozenset(
-            topic_name(w.home, topic) for w in reader.run.scenario.workloads for topic in w.writes
+            topic
+            for w in reader.run.scenario.workloads
+            for topic in among(homes, full_names(w, w.writes))
         ),
-        wired=reader.run.scenario.recorded_topics,
+        wired=among(homes, reader.run.scenario.recorded_topics),
         copying=tuple(_copying(reader.run.scenario.workloads)),
-        awaited=tuple(awaited(reader.run, events, replicas, _windows(events, ended))),
+        awaited=tuple(awaited(reader.run, homes, events, replicas, _windows(events, ended))),
         topic_config=reader.run.scenario.topics.config,
         values=_values(reader.run.scenario),
     )
@@ -328,6 +348,7 @@ def _planned(root: Path) -> RunPlan:
         replicas=replicas,
         earlier=earlier,
         damage=damage,
+        doubts=found.doubts,
     )
 
 
@@ -380,8 +401,7 @@ def _copying(workloads: Sequence[WorkloadSpec]) -> Iterator[Copying]:
     for name, workload in clients(workloads):
         if workload.exactly_once:
             reads, writes = (
-                frozenset(topic_name(workload.home, t) for t in some)
-                for some in (workload.reads, workload.writes)
+                frozenset(full_names(workload, some)) for some in (workload.reads, workload.writes)
             )
             group = str(workload.options.get("group", ""))
             yield Copying(name=name, home=workload.home, group=group, reads=reads, writes=writes)

@@ -96,7 +96,8 @@ def silent(
             due = {
                 p
                 for p in living.get(cluster, ())
-                if is_data_topic(p[0], (workload.home,)) and p in histories.partitions
+                if (p[0] in workload.reads or is_data_topic(p[0], (workload.home,)))
+                and p in histories.partitions
             }
             audience = histories.groups[name] or name
             short = sorted(

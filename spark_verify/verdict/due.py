@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from linkflap.harness.model.events import Event, Failover, MirrorCrashed, MirrorState, of_kind
-from linkflap.harness.model.scenario import add_readers, program_at, unread
-from linkflap.harness.model.topology import Topology, topic_name
+from linkflap.harness.model.scenario import add_readers, full_names, program_at, unread
+from linkflap.harness.model.topology import ANY_NAME, Topology
 from linkflap.harness.rundir import Run
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.facts.eras import history
@@ -109,14 +109,14 @@ def foreign_homes(planned: RunPlan, run: Run, operations: int, promised: int) ->
 def idle(planned: RunPlan, run: Run, operations: int) -> str:
     """That the programs of a run wrote nothing, if only programs write and the logs have nothing
     either; else empty."""
-    topics = {topic_name(w.home, topic) for w in run.scenario.workloads for topic in w.writes}
+    topics = {t for w in run.scenario.workloads for t in full_names(w, w.writes)}
     if not topics or operations or not run.recorded or _own_clients_write(run):
         return ""
     if any(c.size for c in planned.replicas if planned.judges(c.bounds.topic)):
         return ""
     return (
-        f"nothing was written to {', '.join(sorted(topics))}, so there is nothing to judge "
-        "(logs/commands has the output of the programs)"
+        f"nothing was written to {', '.join(sorted(topics - {ANY_NAME})) or 'any topic'}, so there "
+        "is nothing to judge (logs/commands has the output of the programs)"
     )
 
 

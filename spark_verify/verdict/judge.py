@@ -648,7 +648,7 @@ def _of_the_run(
     """What is checked of the recording and its faults, or of logs that were copied."""
     if not reader.run.recorded:
         return copied(reader, planned.replicas, damage)
-    unfinished = [each.reason for each in quiet if not each.missing]
+    unfinished = [*planned.doubts, *(each.reason for each in quiet if not each.missing)]
     return run_checks(
         reader,
         events,

@@ -68,8 +68,8 @@ def test_values_of_options(text: str, value: tuple[str, str | int | float]) -> N
     [
         ([], "there is no command to run"),
         (["--topic", "orders"], "there is no command to run"),
-        (["--", "true"], "no topic is named"),
-        (["--topic", "A.orders", "--", "true"], "with its home; name it 'orders'"),
+        (["--topic", "my orders", "--", "true"], "'my orders'; name it in Kafka's characters"),
+        (["--topology", "A<->B", "--", "true"], "links of A<->B lead back"),
         (["--topic", "orders", "--within", "soon", "--", "true"], "'soon' is not a time"),
         (["--topic", "orders", "--schedule", "flip", "--", "true"], "there is no scenario 'flip'"),
         (["--topic", "orders", "--schedule", "client-kill", "--", "true"], "cannot be played"),

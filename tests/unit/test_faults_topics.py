@@ -18,6 +18,7 @@ from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import is_data_topic, is_recreated
 from linkflap.spark_verify.verdict.run_checks import _given_up
+from linkflap.topologies import parse
 
 # records-deleted: what is deleted, what is refused, where it is generated.
 
@@ -48,7 +49,8 @@ def test_all_below_the_last_stable_offset_goes_where_there_is_something(
 
     monkeypatch.setattr(topics, "answered_bounds", answered)
     world = SimpleNamespace(
-        deployment=SimpleNamespace(clusters={"A": None}), topics={"A.t": 2, "B.t": 3}
+        deployment=SimpleNamespace(clusters={"A": None}, topology=parse("A->B")),
+        topics={"A.t": 2, "B.t": 3},
     )
     fault = RecordsDeletion(spec(), cast(World, world))
     assert fault._choose(cast(AdminClient, None))

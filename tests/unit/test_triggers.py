@@ -27,6 +27,7 @@ from linkflap.harness.model.protocols import MirrorStage, World
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
+from linkflap.topologies import parse
 
 SPEC = FaultSpec(id="cut", fault="link-cut", target="A->B", at=0.0, duration=1.0)
 
@@ -217,7 +218,7 @@ def test_partitions_are_open_where_the_last_stable_offset_is_below_the_high_wate
     monkeypatch.setattr(triggers, "answered_bounds", answered)
     here: Any = world()
     here.deployment = SimpleNamespace(
-        clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"}
+        clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"}, topology=parse("A->B")
     )
     assert TRIGGERS[name](SPEC, here)
     assert not TRIGGERS[name](SPEC, here, 2)
@@ -255,7 +256,7 @@ def test_so_much_is_mirrored_of_what_the_source_still_has(
     )
     here: Any = world()
     here.deployment = SimpleNamespace(
-        clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"}
+        clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"}, topology=parse("A->B")
     )
     assert TRIGGERS["mirrored"](SPEC, here, 50) == true
 
@@ -274,7 +275,7 @@ def test_partitions_of_other_homes_count_too(monkeypatch: pytest.MonkeyPatch) ->
     here: Any = world()
     here.topics = {"A.orders": 2, "B.orders": 2}
     here.deployment = SimpleNamespace(
-        clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"}
+        clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"}, topology=parse("A->B")
     )
     on_b = FaultSpec(id="kill", fault="broker-kill", target="B/0", at=0.0, duration=1.0)
     assert TRIGGERS["open-partitions"](on_b, here, 2)

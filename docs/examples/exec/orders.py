@@ -1,15 +1,20 @@
-"""A test of an application, as any test runner would start it: it writes orders in transactions,
-some of which it aborts, reads them in a group, and fails if one is missing."""
+"""A test of an application, as any test runner would start it: it makes its topics, writes orders
+and their invoices in transactions, some of which it aborts, reads the orders in a group, and fails
+if one is missing. It knows nothing of linkflap but an address."""
 
 import os
 import sys
 
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 BROKERS = os.environ["LINKFLAP_BOOTSTRAP"]
-TOPIC = os.environ["LINKFLAP_WRITES"]
 TRANSACTIONS = 200
 
+admin = AdminClient({"bootstrap.servers": BROKERS})
+missing = {"orders", "invoices"} - admin.list_topics(timeout=30).topics.keys()
+for name in missing:
+    admin.create_topics([NewTopic(name, 2)])[name].result()
 producer = Producer({"bootstrap.servers": BROKERS, "transactional.id": "orders"})
 producer.init_transactions()
 written = set()
@@ -17,7 +22,8 @@ for number in range(TRANSACTIONS):
     producer.begin_transaction()
     orders = [f"order {number}.{part}" for part in range(10)]
     for order in orders:
-        producer.produce(TOPIC, order)
+        producer.produce("orders", order)
+        producer.produce("invoices", f"invoice of {order}")
     producer.flush()
     if number % 5 == 4:
         producer.abort_transaction()
@@ -28,7 +34,7 @@ for number in range(TRANSACTIONS):
 consumer = Consumer(
     {"bootstrap.servers": BROKERS, "group.id": "billing", "auto.offset.reset": "earliest"}
 )
-consumer.subscribe([TOPIC])
+consumer.subscribe(["orders"])
 read = set()
 while read != written:
     message = consumer.poll(30)

@@ -35,6 +35,7 @@ from linkflap.harness.log.layout import (
 )
 from linkflap.harness.model.history import Ending, Operation, OutcomeName, Phase, Poll, SendGroup
 from linkflap.harness.model.payload import PROCESS_SHIFT
+from linkflap.harness.model.topology import ANY_NAME
 from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import Appender
 from linkflap.harness.wire.messages import Error, Malformed, Message
@@ -155,7 +156,7 @@ class WireHistory:
 
     def records(self, topic: str) -> bool:
         """Whether the writes to a topic are recorded."""
-        return topic in self._topics
+        return topic in self._topics or ANY_NAME in self._topics
 
     def topic(self, part: Message) -> str:
         """The name of a topic in a message, which has its name or its id. Raises Malformed where no
@@ -194,6 +195,7 @@ class WireHistory:
                 yield before
                 continue
             self.report.batches += 1
+            self.report.written.setdefault(topic, (now(), 0))
             transactional = bool(attributes & TRANSACTIONAL)
             operation = self.begin(producer, epoch) if transactional else _plain(producer, epoch)
             batch = AskedBatch(
@@ -257,6 +259,9 @@ class WireHistory:
 
     def written(self, batch: AskedBatch, acks: int, error: ErrorCode, offset: int) -> None:
         """The answer to a request to write a batch."""
+        asked, accepted = self.report.written.get(batch.topic, (0, 0))
+        if error is Error.none and not accepted:
+            self.report.written[batch.topic] = asked, now()
         if error is Error.none and acks == ALL_REPLICAS and offset >= 0:
             self._acknowledged(batch, offset)
         elif error is Error.none and acks != ALL_REPLICAS:

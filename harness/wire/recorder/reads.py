@@ -31,7 +31,7 @@ from linkflap.harness.log import reference
 from linkflap.harness.log.codecs import CannotInflate
 from linkflap.harness.log.layout import CONTROL, HEADER_SIZE, LENGTH_ENDS, MAGIC, TRANSACTIONAL
 from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
-from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.model.topology import TopicPartition, is_among
 from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import Appender
 from linkflap.harness.wire.messages import Error, Malformed, Message
@@ -177,7 +177,7 @@ class WireReads:
     def hold(self, client: str, group: str, partitions: Iterable[TopicPartition]) -> None:
         """A coordinator assigned partitions to a member with this client id."""
         for tp in partitions:
-            if tp[0] not in self.topics:
+            if not is_among(tp[0], self.topics):
                 continue
             groups = self._held[client, tp]
             groups.add(group)
@@ -206,7 +206,7 @@ class WireReads:
             (body.group_id, tp): each.committed_offset
             for topic in (body.topics if body.group_id in self.groups else ())
             for each in topic.partitions
-            if (tp := (name(topic), each.partition_index))[0] in self.topics
+            if is_among((tp := (name(topic), each.partition_index))[0], self.topics)
             and each.committed_offset >= 0
         }
 
@@ -323,7 +323,7 @@ class WireReader:
                     session.offsets.pop((self._name(topic), partition), None)
         session.isolation = "read_committed" if body.isolation_level else "read_uncommitted"
         for topic in body.topics:
-            if (name := self._name(topic)) in self._reads.topics:
+            if is_among(name := self._name(topic), self._reads.topics):
                 for each in topic.partitions:
                     session.offsets[name, each.partition] = each.fetch_offset
         return session

@@ -61,8 +61,10 @@ class Report(msgspec.Struct, kw_only=True):
     `acknowledged` by all replicas in sync, `by_leader` by a leader alone (acks=1) and `unpromised`
     with acks=0. `delivered` records were fetched of recorded topics, and `committed` offsets of
     groups acknowledged. `interfered`: what faults did to requests and answers, and how often.
-    `unread`: requests and answers that matter and could not be read, by their API and version;
-    `passed`: connections that were not Kafka's from a point on, by the reason."""
+    `written`: for each topic, when a batch was first asked to be written to it, and when one was
+    first accepted (ns; 0: never). `unread`: requests and answers that matter and could not be read,
+    by their API and version; `passed`: connections that were not Kafka's from a point on, by the
+    reason."""
 
     connections: int = 0
     requests: int = 0
@@ -73,6 +75,7 @@ class Report(msgspec.Struct, kw_only=True):
     delivered: int = 0
     committed: int = 0
     interfered: dict[str, int] = msgspec.field(default_factory=dict)
+    written: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     unread: dict[str, int] = msgspec.field(default_factory=dict)
     passed: dict[str, int] = msgspec.field(default_factory=dict)
 

@@ -1,0 +1,112 @@
+"""Where topics of any name are at home: the cluster on which programs wrote them first.
+
+Recorders know when a batch was first asked to be written to a topic of their cluster, and when one
+was first accepted. A topic that nobody wrote, or whose writers were not recorded, is at home on the
+cluster that has it and that no link leads to from another one that has it. A topic is judged where
+this leaves no doubt; the others are named, and make the verdict unknown:
+
+- one that was written on a second cluster before a failover had promoted it there: a mirror may
+  have carried the records of one into those of the other, and nothing says which copy is meant;
+- one that its home has no log of: it was deleted, and its copies have nothing to be compared with;
+- one whose name Kafka or a mirror uses for itself: mirrors do not carry it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from linkflap.harness.model.events import Event, Promotion, WireRecorded, of_kind
+from linkflap.harness.model.topology import ANY_NAME, Topology, is_data_topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstWrite:
+    """When programs first wrote a topic on a cluster (ns): asked, and accepted (0: never)."""
+
+    cluster: str
+    asked: int
+    accepted: int
+
+    @property
+    def time(self) -> int:
+        return self.accepted or self.asked
+
+
+@dataclass(slots=True, kw_only=True)
+class Homes:
+    """The home of each topic that is judged, and why others are not."""
+
+    of: dict[str, str] = field(default_factory=dict)
+    doubts: list[str] = field(default_factory=list)
+
+
+def inferred(
+    topology: Topology, events: Sequence[Event], captured: Mapping[str, Collection[str]]
+) -> Homes:
+    """The homes of topics in a run whose topics have any names; `captured`: by cluster, the topics
+    of which it has a log."""
+    homes, writes = Homes(), _first_writes(events)
+    on_disk = {topic for topics in captured.values() for topic in topics}
+    for topic in sorted(on_disk | writes.keys()):
+        if is_data_topic(topic, (ANY_NAME,)):
+            _find(topic, topology, writes.get(topic, ()), events, captured, homes)
+        elif topic in writes:
+            homes.doubts.append(
+                f"topic {topic} was written and is not judged, as Kafka or mirrors use names like "
+                "it for themselves; give it another name"
+            )
+    return homes
+
+
+def _first_writes(events: Sequence[Event]) -> Mapping[str, Sequence[FirstWrite]]:
+    """By topic, the first on each cluster that wrote it, the earliest first."""
+    found: dict[str, list[FirstWrite]] = {}
+    for report in of_kind(events, WireRecorded):
+        for topic, (asked, accepted) in (report.written or {}).items():
+            found.setdefault(topic, []).append(
+                FirstWrite(cluster=report.cluster, asked=asked, accepted=accepted)
+            )
+    # a write that was accepted comes before one that never was
+    return {
+        topic: sorted(some, key=lambda first: (not first.accepted, first.time))
+        for topic, some in found.items()
+    }
+
+
+def _find(
+    topic: str,
+    topology: Topology,
+    writes: Sequence[FirstWrite],
+    events: Sequence[Event],
+    captured: Mapping[str, Collection[str]],
+    homes: Homes,
+) -> None:
+    having = [c.name for c in topology.clusters if topic in captured.get(c.name, ())]
+    home = writes[0].cluster if writes else _upstream(topology, having)
+    for other in writes[1:]:
+        promoted = [
+            e.time
+            for e in of_kind(events, Promotion)
+            if (e.cluster, e.topic) == (other.cluster, topic)
+        ]
+        if not promoted or 0 < other.accepted < min(promoted):
+            homes.doubts.append(
+                f"topic {topic} was written on {home} and on {other.cluster}, where no failover "
+                "had promoted it, so that nothing says which of them has its records; write it on "
+                "one cluster, or on the other after a failover"
+            )
+            return
+    if home not in having:
+        homes.doubts.append(
+            f"topic {topic} was written on {home} and is not there any more, so that its records "
+            "cannot be judged; do not delete it before the end"
+        )
+        return
+    homes.of[topic] = home
+
+
+def _upstream(topology: Topology, having: Sequence[str]) -> str:
+    """The first of these clusters that no link leads to from another of them."""
+    led_to: Iterable[str] = {link.destination for link in topology.links if link.source in having}
+    return next((name for name in having if name not in led_to), having[0])
