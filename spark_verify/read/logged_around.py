@@ -26,7 +26,12 @@ from linkflap.harness.rundir.process_logs import Logged, ProcessLogs, read
 _TIMES: Final = ("time", "returned", "invoked")
 _LATE: Final = 2_000_000_000
 """Nanoseconds: a process may log later than what it does can be seen."""
-_QUOTED: Final = 240
+_QUOTED: Final = 300
+_LOST: Final = re.compile(
+    r"disconnected before|Connection to .* could not be established|TimeoutException"
+)
+"""What a process logs of a peer that does not answer: faults do that, so it explains least."""
+_THREW: Final = re.compile(r": (?:\w+\.)*\w+(?:Exception|Error)\b")
 MOST: Final = 12
 """Lines that are shown of an anomaly."""
 
@@ -36,8 +41,10 @@ class LoggedAround:
     """Lines of one anomaly, those that name it first: `begin` and `end` in nanoseconds. `left_out`
     are kinds of lines that are not among them; `unread`, what of the logs was not looked at.
 
-    `quoted`, for a sentence about the anomaly: the first line that names its partition or producer,
-    was not logged before, and is not of another cluster's process; empty without one.
+    `quoted`, for a sentence about the anomaly: of the lines that name its partition or producer,
+    were not logged before, and are not of another cluster's process, the first error with an
+    exception, else the first error, else the first line; empty without one. Lines about peers that
+    did not answer are the last choice.
     """
 
     begin: int
@@ -81,14 +88,28 @@ class RunLogs:
 
     def _quoted(self, lines: Sequence[Logged], cluster: str) -> str:
         others = {c.name for c in self._reader.run.scenario.topology.clusters} - {cluster}
-        for line in lines:
-            if line.names and not line.before and line.first:
-                if line.process.partition("/")[0] in others:
-                    continue
-                text = line.text if len(line.text) <= _QUOTED else f"{line.text[: _QUOTED - 1]}…"
-                often = f" {line.count:,} times" if line.count > 1 else ""
-                return f'meanwhile {line.process} logged {line.level} "{text}"{often}'
-        return ""
+        mine = [
+            line
+            for line in lines
+            if line.names and not line.before and line.first
+            if line.process.partition("/")[0] not in others
+        ]
+        if not mine:
+            return ""
+        line = min(mine, key=_says_least)
+        half = _QUOTED // 2
+        text = line.text if len(line.text) <= _QUOTED else f"{line.text[:half]}…{line.text[-half:]}"
+        often = f" {line.count:,} times" if line.count > 1 else ""
+        return f'meanwhile {line.process} logged {line.level} "{text}"{often}'
+
+
+def _says_least(line: Logged) -> tuple[bool, bool, bool]:
+    """The order in which lines are quoted: the highest explains an anomaly least."""
+    return (
+        _LOST.search(line.text) is not None,
+        line.level != "ERROR",
+        _THREW.search(line.text) is None,
+    )
 
 
 def named_by(anomaly: Anomaly) -> re.Pattern[str] | None:

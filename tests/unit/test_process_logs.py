@@ -230,6 +230,32 @@ def test_the_time_between_the_last_good_sample_and_the_anomaly(tmp_path: Path) -
     assert seconds(around(root, anomaly(), good, bad, later, promoted=50)) == (10, 52)
 
 
+@pytest.mark.parametrize(
+    ("logged", "quoted"),
+    [
+        (["WARN A.orders-1 failed (x)", "ERROR A.orders-1 is FAILED (y)"], "is FAILED"),
+        (["ERROR A.orders-1 is FAILED (y)", "ERROR A.orders-1 died (z)\na.BadError: tv"], "died"),
+        (
+            [
+                "WARN fetch of A.orders-1 (x)\nj.IOException: 1 was disconnected before",
+                "WARN Truncating A.orders-1 to 0 (y)",
+            ],
+            "Truncating",
+        ),
+        (["WARN fetch of A.orders-1 (x)\nj.IOException: 1 was disconnected before"], "fetch"),
+    ],
+)
+def test_the_line_that_explains_most_is_quoted(
+    logged: list[str], quoted: str, tmp_path: Path
+) -> None:
+    root = write_run(tmp_path / "run")
+    begun = RunReader(root).run.started // SECOND - STARTED
+    lines = [line(begun, "INFO up"), *(line(15 + n, text) for n, text in enumerate(logged))]
+    write(root, "B/1/server.log", "\n".join(lines))
+    found = around(root, anomaly(), sample(10, 5), sample(20, 15))
+    assert quoted in found.quoted
+
+
 def test_the_line_that_names_it_is_first_and_quoted_unless_it_came_before(tmp_path: Path) -> None:
     root = write_run(tmp_path / "run")
     begun = RunReader(root).run.started // SECOND - STARTED
