@@ -9,7 +9,8 @@ compared from where the source's log begins, or is compacted to. Where offsets m
 the source may have deleted leave the check unknown. Below a cleaner's checkpoint either side lacks
 only what a later record with the same key replaced there, or an expired tombstone
 (`spark_verify.checks.parts.cleaning`). Where there is no offset for it between its neighbours, it
-was never there.
+was never there. Of records that are known by their contents,
+`spark_verify.checks.parts.same_contents` tells what can have come.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.cleaning import cleaned_at_source
+from linkflap.spark_verify.checks.parts.cleaning import cleaned_at_source, may_have_repeated
 from linkflap.spark_verify.checks.parts.generations import examined
 from linkflap.spark_verify.checks.parts.logs import among, runs
 from linkflap.spark_verify.checks.parts.mirrored_ranges import (
@@ -29,7 +30,6 @@ from linkflap.spark_verify.checks.parts.mirrored_ranges import (
     not_promoted,
     perhaps_cleaned,
     repeated_at_source,
-    repeats_allowed,
     why_not_judged,
 )
 from linkflap.spark_verify.checks.parts.record_order import (
@@ -92,7 +92,8 @@ def _by_contents(
     if origin.how == "not":
         return [*differences, *_inexplicable(view, compared, differences)]
     if not compared.explained:
-        return differences
+        doubt = [_ambiguous(view, compared)] if compared.nameless else []
+        return [*differences, *doubt]
     # Whether the mirror may have repeated that often is a question to its guarantee.
     kept = [
         each
@@ -103,12 +104,15 @@ def _by_contents(
     doubtful = origin.how == "coincidence" or (origin.how == "again" and not kept)
     if not (left or doubtful):
         return kept
+    return [*kept, _ambiguous(view, compared)]
+
+
+def _ambiguous(view: PartitionView, compared: Hop) -> Unjudged:
     source, destination = compared.source.cluster, compared.destination.cluster
-    reason = (
+    return Unjudged(
         f"several records of {source}'s {view.tp} have the same contents, so that which of them "
         f"{destination} has, and which twice, cannot be known"
     )
-    return [*kept, Unjudged(reason)]
 
 
 def _repeated(finding: Finding) -> bool:
@@ -120,7 +124,7 @@ def _inexplicable(
 ) -> Iterator[Found]:
     """The first record of the destination that no way to copy the source leads to, unless the
     differences show what is wrong."""
-    allowed = repeats_allowed(view, compared.destination.cluster)
+    allowed = may_have_repeated(view, compared.destination.cluster)
     found = [each for each in differences if isinstance(each, Found)]
     if any(not (allowed and _repeated(each)) for each in found):
         return
@@ -204,7 +208,8 @@ def _not_cleaned(
     and what is unknown of the others."""
     source, destination = compared.source.replica, compared.destination.replica
     uids = destination.records.uid[compared.mirrored]
-    ours = (compared.position >= 0) | among(uids, uids[phantom])
+    placed = (compared.position >= 0) & ~among(uids, compared.unordered)
+    ours = placed | among(uids, uids[phantom])
     first = np.flatnonzero(ours & (compared.copy == 0))
     offsets = np.append(source.records.offset[compared.sequence], -1)
     cleared = cleaned_at_source(

@@ -16,8 +16,10 @@ import numpy as np
 
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from linkflap.spark_verify.checks.parts.cleaning import by_content
 from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native
-from linkflap.spark_verify.checks.parts.logs import Log, copies, runs
+from linkflap.spark_verify.checks.parts.logs import Log, among, copies, runs
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
@@ -33,11 +35,25 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             (records.uid >= 0) & (native(generation, records.offset) | log.visible)
         )
         rows = rows[copies(records.uid[rows])[1] == 0]
+        if by_content(view):
+            rows = rows[~_guessed(view, generation, log)[rows]]
         if log.replica.log_start > 0 and not view.guarantee.offsets_kept:
             rows = rows[~_repeated(records.uid[rows]) | native(generation, records.offset[rows])]
         return [*examined(generation, records.offset[rows]), *_late(generation, log, rows)]
 
     return list(judged(view, judge))
+
+
+def _guessed(view: PartitionView, generation: LogGeneration, log: Log) -> Bools:
+    """Per record, whether a mirror copied it and only its contents tell which it is, while others
+    have the same. What can have been copied in order is in order: the source's log is followed
+    too."""
+    mirrored = ~native(generation, log.records.offset)
+    ways = (each for each in hops(view) if isinstance(each, Hop) and each.explained)
+    if any(way.mirrored_range.destination == generation.cluster for way in ways):
+        return np.asarray(mirrored)
+    contents = log.records.digest
+    return np.asarray(mirrored & among(contents, contents[copies(contents)[1] > 0]))
 
 
 def _repeated(uids: Ints) -> Bools:

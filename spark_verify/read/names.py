@@ -26,6 +26,8 @@ import numpy as np
 
 from linkflap.harness.model.guarantee import ProducerIds
 from linkflap.harness.model.payload import FOREIGN, PROCESS_SHIFT
+from linkflap.spark_verify.checks.parts.cleaning import offsets_missing
+from linkflap.spark_verify.checks.parts.generations import compacted
 from linkflap.spark_verify.checks.parts.logs import among, changes, copies, locate, read
 from linkflap.spark_verify.checks.parts.outcomes import uids_of
 from linkflap.spark_verify.facts.eras import Era, history
@@ -251,7 +253,8 @@ def _mirrored(seen: PartitionView, replica: Replica, sources: Mapping[str, Repli
         visible = read(replica).visible[mine]
         names, known = content_names(source, theirs, visible)
         shortened = source.log_start > 0 or source.cluster in seen.compacted
-        unsure = _ambiguous(seen, theirs.digest, visible, known, shortened, replica.log_start > 0)
+        begun_later = _lacks(seen, replica)
+        unsure = _ambiguous(seen, theirs.digest, visible, known, shortened, begun_later)
         if shortened or replica.log_start > 0:
             unsure |= known == 0
         names = np.where(unsure, FOREIGN, names)
@@ -386,10 +389,10 @@ def named_by_content(seen: PartitionView) -> PartitionView:
     offset at the source of the record with the same content.
 
     Of several with one content the first visible copy is the source's first, and so on; whatever
-    there is more of repeats the last. Where either log has lost its beginning, it is unknown which
-    copies are there: what the source has more than once gets no name, nor, where it may have
-    deleted such records, what the destination has more than once. A record that the source has not
-    is named by its own offset, above all others.
+    there is more of repeats the last. Where either log has lost its beginning, or a cleaner took
+    some of it, it is unknown which copies are there: what the source has more than once gets no
+    name, nor, where it may have deleted such records, what the destination has more than once. A
+    record that the source has not is named by its own offset, above all others.
     """
     source = seen.canonical().get(seen.home)
     if source is None or len(seen.canonical()) < 2:
@@ -401,12 +404,12 @@ def named_by_content(seen: PartitionView) -> PartitionView:
         theirs = replica.records
         visible = read(replica).visible
         uid, known = content_names(by_offset, theirs, visible)
-        lost = source.log_start > 0, replica.log_start > 0
+        lost = _lacks(seen, source), _lacks(seen, replica)
         uid = np.where(_ambiguous(seen, theirs.digest, visible, known, *lost), FOREIGN, uid)
         nobody = np.full(len(theirs), FOREIGN, np.int64)
         return replace(replica, records=replace(theirs, uid=uid, operation=nobody))
 
-    own = np.where((source.log_start > 0) & (_copies(ours.digest) > 1), FOREIGN, ours.offset)
+    own = np.where(_lacks(seen, source) & (_copies(ours.digest) > 1), FOREIGN, ours.offset)
     nobody = np.full(len(ours), FOREIGN, np.int64)
     return replace(
         seen,
@@ -419,6 +422,12 @@ def named_by_content(seen: PartitionView) -> PartitionView:
             for replica in seen.replicas
         ),
     )
+
+
+def _lacks(seen: PartitionView, replica: Replica) -> bool:
+    """Whether a log may have had more records: its beginning is deleted, or a cleaner took some."""
+    cleaned = compacted(seen, replica) > 0
+    return replica.log_start > 0 or (cleaned and offsets_missing(seen, replica) > 0)
 
 
 def content_names(source: Replica, theirs: Records, visible: Bools) -> tuple[Ints, Ints]:

@@ -222,6 +222,7 @@ def not_cleaned(
     )
     moved = replace(holder, batches=[plainly], parts=placed)
     lost, had = [], Counter[int]()
+    room = max(lacking.end, upto) - sum(b.count for b in lacking.batches)
     for record, part in zip(crossed, placed, strict=True):
         if record not in below:
             continue
@@ -235,7 +236,8 @@ def not_cleaned(
         if goes is not False and once:
             had[gap[0].uid] += 1
             goes = goes if had[gap[0].uid] < high - low else False
-        if goes is False:
+        room -= goes is not False
+        if goes is False or room < 0:
             lost.append(record)
     return lost
 
@@ -288,6 +290,7 @@ def may_repeat(plain: Plain, cluster: str, *, but: tuple[str, ...] = ()) -> bool
             for w in plain.windows
             if w.fault not in but
         )
+        hit = hit or not plain.view.recorded  # nobody recorded faults
         if destination == cluster and (hit or may_repeat(plain, source, but=but)):
             return True
     return False

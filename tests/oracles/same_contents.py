@@ -102,13 +102,16 @@ def possible(plain: Plain) -> Iterator[tuple[tuple[str, str, int], set[Anomaly],
         return
     for compared in mirrored_ranges(plain, Story(plain)):
         cluster = compared.destination.cluster
-        cleaned = any(plain.compacted.get(end.cluster) for end in _ends(compared))
-        if cleaned or any(end.torn for end in _ends(compared)):
+        if any(end.torn for end in _ends(compared)):
             continue
         if all(compared.generation.sources) and any(s.cluster == cluster for s in plain.sends):
             continue
         copying, offsets = _copying(plain, compared)
-        if not (copying.deleted or copying.deleted_there or _most(copying.source) > 1):
+        several = _most(copying.source) > 1
+        cleaned = any(plain.cleaned(end) for end in _ends(compared))
+        if cleaned and not (several or _most(copying.came) > 1):
+            continue
+        if not (cleaned or copying.deleted or copying.deleted_there or several):
             continue
         there = [r.offset for r in compared.destination.records] + [-1]
         again = {
@@ -120,7 +123,9 @@ def possible(plain: Plain) -> Iterator[tuple[tuple[str, str, int], set[Anomaly],
         repeated = len(copying.source) - len(set(copying.source))
         most = 4 * repeated + max(_FEW - len(copying.source), 0)
         where = (cluster, plain.topic, plain.partition)
-        if copying.explained(most if copying.deleted else 0):
+        if cleaned:
+            yield where, again | wrong, set()  # every way: tests/unit/checks/test_same_contents.py
+        elif copying.explained(most if copying.deleted else 0):
             yield where, again, set()
         else:
             yield where, again | wrong, wrong if copying.repeats else again | wrong
@@ -144,7 +149,6 @@ def _copying(plain: Plain, compared: Compared) -> tuple[_Copying, list[int]]:
     ]
     seen = [r.digest for r in source.records if r.visible]
     grows = not (plain.view.recorded or source.high_watermark_from == "sampled")
-    delivery = plain.options.get("delivery", "at-least-once")
     return _Copying(
         source=seen,
         hidden={r.digest for r in source.records if not r.visible and r.batch.data},
@@ -152,6 +156,5 @@ def _copying(plain: Plain, compared: Compared) -> tuple[_Copying, list[int]]:
         came=[r.digest for r in came],
         deleted_there=destination.log_start,
         later=[grows and (_most(seen) > 1 or r.digest not in seen) for r in came],
-        repeats=may_repeat(plain, destination.cluster)
-        or (not plain.view.recorded and delivery == "at-least-once"),
+        repeats=may_repeat(plain, destination.cluster),
     ), [r.offset for r in came]

@@ -414,11 +414,13 @@ def deleted_behind(
 
 def may_have_repeated(view: PartitionView, cluster: str, *, but: Collection[str] = ()) -> bool:
     """Whether a mirror on the way to a cluster delivers at least once, and there was a fault to
-    it; `but`: faults of these names do not count."""
+    it, or nobody recorded whether there was; `but`: faults of these names do not count."""
     if view.guarantee.offsets_kept or view.guarantee.delivery == "exactly-once":
         return False
     behind = view.upstream(cluster) | {cluster}
     into = [f"{source}->{end}" for source, end in view.hops() if end in behind]
+    if not view.recorded:
+        return bool(into)
     faults = [window for window in view.windows if window.fault not in but]
     return any(touches(window, link) for window in faults for link in into)
 
@@ -568,7 +570,16 @@ def _may_go(
     said[has_key[asked]] = certain
     if lacking.once:
         said[offsets.beyond(asked, said != 0)] = 0
+    # What was there had an offset that is missing now.
+    said[np.cumsum(said != 0) > offsets_missing(view, lacking.log)] = 0
     return said
+
+
+def offsets_missing(view: PartitionView, replica: Replica) -> int:
+    """Of how many offsets a log has no record, nor a marker, below its end or where a cleaner
+    was."""
+    end = max(replica.end, cleaned_up_to(view, replica))
+    return end - int(replica.batches.count.sum())
 
 
 class _Offsets:

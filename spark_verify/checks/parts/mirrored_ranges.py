@@ -36,7 +36,12 @@ from linkflap.spark_verify.checks.parts.logs import (
     locate,
     read,
 )
-from linkflap.spark_verify.checks.parts.same_contents import Contents, Origin, origin
+from linkflap.spark_verify.checks.parts.same_contents import (
+    Contents,
+    Origin,
+    origin,
+    origin_of_cleaned,
+)
 from linkflap.spark_verify.facts.eras import (
     FOREVER,
     Era,
@@ -145,7 +150,8 @@ class Hop:
     (`unsettled_payloads`): their present position at the source does not show the former one.
     `unordered` are those, and, where names are contents, those of which it is unknown which record
     came first. `sure` is the last of `present` that is none of those. `origin` is how the contents
-    can have come about, where names are contents and nothing was compacted.
+    can have come about, where names are contents. `nameless` is how many
+    came of which contents do not tell which of several they are.
     """
 
     mirrored_range: MirroredRange
@@ -173,6 +179,7 @@ class Hop:
     unordered: Ints
     origin: Origin = field(default=Origin(how="unknown"))
     since: int = 0
+    nameless: int = 0
 
     @property
     def holes(self) -> Ints:
@@ -321,10 +328,13 @@ def hop(
     # A first segment may begin before the log does.
     shown = came & (ours.offset >= destination.replica.log_start)
     mirrored = np.flatnonzero((ours.uid >= 0) & came)
+    nameless = 0
     if by_content(view):
         # several records have these contents, and it is unknown which of them arrived
-        nameless = ours.digest[came & (ours.uid < 0)]
-        sequence = sequence[~among(theirs.digest[sequence], nameless)]
+        unknown = ours.digest[came & (ours.uid < 0)]
+        sequence = sequence[~among(theirs.digest[sequence], unknown)]
+        several = among(unknown, theirs.digest[source.visible]) | (copies(unknown)[1] > 0)
+        nameless = int(np.count_nonzero(several))
     unsettled = unsettled_payloads(view, mirrored_range, source, ours.uid[mirrored])
     since = kept_since(
         view,
@@ -353,7 +363,8 @@ def hop(
     )
     unordered = unsettled
     if by_content(view):
-        alike = _alike(source, ours, np.flatnonzero(came), mirrored[copy > 0])
+        lost = len(ours) if cleaned_up_to(view, source.replica) else source.replica.log_start
+        alike = _alike(source, ours, np.flatnonzero(came), mirrored[copy > 0], lost)
         unordered = np.concatenate((unsettled, alike))
     settled = position[kept & ~among(ours.uid[mirrored], unordered)]
     return Hop(
@@ -385,8 +396,9 @@ def hop(
         gaps=cleaned_up_to(view, source.replica) > 0,
         unsettled=unsettled,
         unordered=unordered,
-        origin=_origin(view, mirrored_range, source, destination, ours.digest[shown]),
+        origin=_origin(view, mirrored_range, source, destination, np.flatnonzero(shown)),
         since=since,
+        nameless=nameless,
     )
 
 
@@ -397,11 +409,11 @@ def _origin(
     destination: Log,
     came: Ints,
 ) -> Origin:
-    """How what came can have been made of what the source has; unknown where records have names, or
-    where a cleaner was."""
-    logs = source.replica, destination.replica
-    if not by_content(view) or any(cleaned_up_to(view, log) for log in logs):
+    """How what came, which are rows of the destination's records, can have been made of what the
+    source has; unknown where records have names."""
+    if not by_content(view):
         return Origin(how="unknown")
+    rows, came = came, destination.records.digest[came]
     first = source.replica.batches.base_offset[:1].min(initial=source.replica.log_start)
     contents = source.records.digest[source.visible]
     # Where none of them is there twice, what came twice was copied twice.
@@ -416,26 +428,42 @@ def _origin(
         came_deleted=destination.replica.log_start,
         later=later,
     )
-    return origin(compared, repeats=repeats_allowed(view, mirrored_range.destination))
+    repeats = may_have_repeated(view, mirrored_range.destination)
+    if not any(cleaned_up_to(view, log.replica) for log in (source, destination)):
+        return origin(compared, repeats=repeats)
+    if repeats:
+        return Origin(how="unknown")
+    there = destination.records.offset[rows]
+    return origin_of_cleaned(
+        compared,
+        _room(source, source.records.offset[source.visible], since=0),
+        _room(destination, there, since=destination.replica.log_start),
+    )
 
 
-def repeats_allowed(view: PartitionView, cluster: str) -> bool:
-    """Whether the mirror into a cluster may have written records again, for all that is known."""
-    unknown = not view.recorded and view.guarantee.delivery == "at-least-once"
-    return unknown or may_have_repeated(view, cluster)
+def _room(log: Log, offsets: Ints, *, since: int) -> Ints:
+    """How many offsets are missing before each of these, and behind them; what is below `since` is
+    taken for missing."""
+    batches = log.replica.batches
+    markers = batches.base_offset[(batches.control != DATA) & (batches.count > 0)]
+    there = np.sort(np.concatenate((log.records.offset, markers)))
+    there = there[there >= since]
+    edges: Ints = np.concatenate(([-1], offsets, [max(log.replica.end, since)]))
+    between = np.searchsorted(there, edges[1:]) - np.searchsorted(there, edges[:-1], side="right")
+    return np.maximum(edges[1:] - edges[:-1] - 1 - between, 0)
 
 
-def _alike(source: Log, ours: Records, came: Ints, again: Ints) -> Ints:
+def _alike(source: Log, ours: Records, came: Ints, again: Ints, lost: int) -> Ints:
     """Names of records that came `again`, or, once some did, whose content several records of the
     source have: any of these, or a deleted one, may have come first. Of what `came`, the first of a
-    content is no deleted record's once as many others came before it as the source has deleted."""
+    content is no deleted record's once as many others came before it as the source has `lost`."""
     theirs = source.records
     if not len(again):
         return again
     twice = theirs.digest[source.visible]
     twice = twice[copies(twice)[1] > 0]
     contents = ours.digest[came]
-    early = contents[copies(contents)[1] == 0][: source.replica.log_start]
+    early = contents[copies(contents)[1] == 0][:lost]
     return np.concatenate(
         (
             theirs.uid[source.visible & among(theirs.digest, twice)],

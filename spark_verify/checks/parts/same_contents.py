@@ -8,6 +8,9 @@ records as offsets. What was there is unknown, so that any contents can have com
 
 A log that no such way leads to is a loss, a record of somebody else, or another order: `index` is
 the first record that even the best one does not reach.
+
+A cleaner makes room in a log: each offset that is missing was a record of unknown contents. Where
+one was, and nothing came twice, a log that leaves no room for what is missing is found likewise.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ from linkflap.spark_verify.facts.view import Bools, Ints
 
 _MOST_STEPS: Final = 30_000_000
 """Comparisons of records, at most: beyond, it is unknown."""
+_MOST_WAYS: Final = 1_000_000
+_AT_ONCE: Final = 100_000
+"""Ways past what cleaners took, at most: in all, and at one record. Beyond, it is unknown."""
 _FEW: Final = 16
 """Starts in the source's log that are compared one by one; and records that show too little."""
 _TIMES: Final = 4
@@ -71,6 +77,57 @@ def _origin(contents: Contents, *, repeats: bool, coincidences: int) -> Origin:
     if not repeats or once.how != "not":
         return once
     return _Again(contents, coincidences).origin()
+
+
+def origin_of_cleaned(contents: Contents, source_room: Ints, came_room: Ints) -> Origin:
+    """`not` if a mirror that copies each record once cannot have made the one of the other, of
+    which cleaners took some; else unknown. The rooms are, before each record and behind the last,
+    how many offsets are missing there."""
+    shown = len(contents.source) - len(np.unique(contents.source))
+    most = _TIMES * shown + max(_FEW - len(contents.source), 0)
+    theirs, ours = contents.source.tolist(), contents.came.tolist()
+    there = set(theirs).union(contents.hidden.tolist())
+    later, gone, hidden = contents.later.tolist(), source_room.tolist(), came_room.tolist()
+    # The next record of the source, how many came that are missing before it -> coincidences
+    ways, steps = {(0, 0): 0}, 0
+    for index, content in enumerate(ours):
+        ways = _passed(ways, gone, hidden[index])
+        steps += len(ways)
+        if steps > _MOST_WAYS or len(ways) > _AT_ONCE:
+            return Origin(how="unknown")
+        after: dict[tuple[int, int], int] = {}
+        for (at, came), coincided in ways.items():
+            if at == len(theirs) and later[index]:
+                return Origin(how="unknown")
+            if at < len(theirs) and theirs[at] == content:
+                after[at + 1, 0] = min(coincided, after.get((at + 1, 0), coincided))
+            more = coincided + (content in there)
+            if came < gone[at] and more <= most:
+                after[at, came + 1] = min(more, after.get((at, came + 1), more))
+        if not after:
+            return Origin(how="not", index=index, position=max(at for at, _ in ways))
+        ways = after
+    return Origin(how="unknown")
+
+
+def _passed(
+    ways: dict[tuple[int, int], int], gone: list[int], room: int
+) -> dict[tuple[int, int], int]:
+    """The ways on which the mirror also copied up to `room` records that the destination's cleaner
+    took: the source's next, or one that is missing there."""
+    reached, last = dict(ways), ways
+    for _ in range(room):
+        further: dict[tuple[int, int], int] = {}
+        for (at, came), coincided in last.items():
+            steps = [(at + 1, 0)] if at + 1 < len(gone) else []
+            steps += [(at, came + 1)] if came < gone[at] else []
+            for step in steps:
+                if coincided < reached.get(step, coincided + 1):
+                    reached[step] = further[step] = coincided
+        if not further or len(reached) > _AT_ONCE:
+            break
+        last = further
+    return reached
 
 
 def _once(contents: Contents, coincidences: int) -> Origin:

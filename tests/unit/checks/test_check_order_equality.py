@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.view import PartitionView
+from linkflap.spark_verify.read.names import named_by_content
 from tests.unit.checks.histories import SECOND, Log, but, commit, promoted, send, view
 from tests.unit.checks.round_trip import emptied
 from tests.unit.checks.verdicts import (
@@ -357,3 +361,53 @@ def test_an_aborted_record_is_not_taken_for_a_deleted_one(
     seen = by_contents(a, b, FLAP)
     assert anomalies(NAME, seen) == wrong
     assert bool(unjudged(NAME, seen)) != bool(wrong)
+
+
+def copied(a: Log, b: Log, *, delivery: str = "exactly-once", **compacted: int) -> PartitionView:
+    """Copied logs, whose records have no payload ids."""
+    seen = but(view([a, b], mirror={"delivery": delivery}, compacted=compacted), recorded=False)
+    nameless = [
+        replace(r, records=replace(r.records, uid=np.full(len(r.records), -1, np.int64)))
+        for r in seen.replicas
+    ]
+    return named_by_content(replace(seen, replicas=tuple(nameless)))
+
+
+SAME = {1: 5, 2: 5}
+
+
+def test_where_a_cleaner_was_equal_contents_do_not_tell_which_record_came() -> None:
+    """A had 1 2 before, the other way round."""
+    a = Log("A").skip(2).data(1, 2, 3)
+    seen = copied(a, Log("B").data(2, 1).data(1, 2, 3), A=2)
+    assert [anomalies(name, seen) for name in (NAME, "duplicate")] == [[], []]
+    assert unjudged(NAME, seen)
+
+
+def test_but_a_cleaner_makes_no_more_room_than_it_took() -> None:
+    a, twice = Log("A").skip(1).data(1, 3, digest=SAME), {1: 5, 2: 5, 4: 5}
+    accepted = copied(a, Log("B").data(1, 2, 3, digest=twice), A=1)
+    assert (anomalies(NAME, accepted), len(unjudged(NAME, accepted))) == ([], 1)
+    rejected = copied(a, Log("B").data(1, 2, 4, 3, digest=twice), A=1)
+    assert anomalies(NAME, rejected) == [("mirror-hole", "B", 2)]
+
+
+def test_what_was_there_had_an_offset_that_is_missing() -> None:
+    """Whether a mirror has repeated something or not: 9 was never on A, whose key 5 comes later."""
+    keys = {1: 5, 9: 5}
+    b = Log("B").data(9, 1, keys=keys)
+    for offsets, wrong in ((1, []), (0, [("mirror-phantom", "B", 0)])):
+        a = Log("A").skip(offsets).data(1, keys=keys)
+        for delivery in ("exactly-once", "at-least-once"):
+            assert anomalies(NAME, copied(a, b, delivery=delivery, A=1)) == wrong
+
+
+def test_nobody_recorded_whether_a_copied_mirror_repeated_something() -> None:
+    """It went back behind 4, and wrote again 2, which A had before it; the first 2 is gone from
+    B."""
+    keys = {1: 5, 2: 6, 3: 6, 4: 7}
+    a = Log("A").skip(1).data(1, keys=keys).data(3, 4, keys=keys)
+    b = Log("B").skip(1).data(1, keys=keys).skip(1).data(2, 1, 3, 4, keys=keys)
+    found = anomalies(NAME, copied(a, b, delivery="at-least-once", A=3, B=4))
+    assert found == []
+    assert anomalies(NAME, copied(a, b, delivery="exactly-once", A=3, B=4)) != []

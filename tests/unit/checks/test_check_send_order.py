@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.unit.checks.histories import Log, promoted, uid, view
+from linkflap.spark_verify.facts.partition_facts import Window
+from tests.unit.checks.histories import Log, but, promoted, uid, view
 from tests.unit.checks.round_trip import on_b, trip
 from tests.unit.checks.verdicts import (
     Rejected,
@@ -72,3 +73,16 @@ def test_an_order_that_was_lost_before_the_truncation_is_named_with_its_capture(
 def test_another_cluster_s_records_have_an_order_of_their_own() -> None:
     seen = view([Log("A").data(5), on_b()], mirror_kind="shadow", promotions=[promoted(2)])
     assert anomalies(NAME, seen) == []
+
+
+def test_equal_contents_behind_a_mirror_do_not_tell_which_was_sent_first() -> None:
+    """A program wrote 1 2 3, of which 3 has the contents of 1; the mirror wrote 1 twice."""
+    flap = Window(id="flap", fault="link-flap", target="A->B", start=1, end=2)
+    same = {1: 5, 3: 5}
+    for b, wrong in (
+        (Log("B").data(1, 3, 2, 3, digest=same), []),
+        (Log("B").data(1, 3, 2), [("internal-inversion", "B", 2)]),
+    ):
+        a = Log("A").data(1, 2, 3, digest=same if not wrong else {})
+        seen = but(view([a, b], windows=[flap]), programs=frozenset({"A.t"}))
+        assert anomalies(NAME, seen) == wrong

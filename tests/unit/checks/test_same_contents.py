@@ -10,7 +10,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from linkflap.spark_verify.checks.parts.same_contents import Contents, Origin, origin
+from linkflap.spark_verify.checks.parts.same_contents import (
+    Contents,
+    Origin,
+    origin,
+    origin_of_cleaned,
+)
 
 
 def contents(
@@ -131,4 +136,86 @@ def test_it_is_one_of_all_ways_or_none() -> None:
             how = of(source, came, deleted, repeats=repeats).how
             assert (how != "not") == expected, (source, came, deleted, repeats)
             answers.add(expected)
+    assert answers == {True, False}
+
+
+def of_cleaned(
+    source: Sequence[int], rooms: Sequence[int], came: Sequence[int], *there: int
+) -> str:
+    """`rooms` and `there`: how many offsets are missing before each record, and behind them."""
+    found = origin_of_cleaned(
+        contents(source, came, later=False), np.array(rooms, np.int64), np.array(there, np.int64)
+    )
+    return found.how
+
+
+def test_a_cleaner_makes_room_for_as_many_records_as_offsets_are_missing() -> None:
+    assert of_cleaned([1, 2], [1, 0, 0], [1, 1, 2], 0, 0, 0, 0) == "unknown"
+    assert of_cleaned([1, 2], [1, 0, 0], [1, 1, 1, 2], 0, 0, 0, 0, 0) == "not"
+    assert of_cleaned([1, 2], [0, 0, 0], [2], 1, 0) == "unknown"
+    assert of_cleaned([1, 2], [0, 0, 0], [2], 0, 1) == "not"
+    assert of_cleaned([1, 2, 3], [0, 1, 0, 0], [1, 3, 2, 3], 0, 0, 0, 0, 0) == "unknown"
+    assert of_cleaned([1, 2, 3], [1, 0, 0, 0], [1, 3, 2, 3], 0, 0, 0, 0, 0) == "not"
+
+
+def test_in_a_log_of_different_records_what_a_cleaner_took_was_none_of_those() -> None:
+    source, rooms = MANY, [0] * 20 + [30] + [0] * (len(MANY) - 20)
+    lost = [*MANY[:20], *MANY[21:]]
+    assert of_cleaned(source, rooms, lost, *[0] * (len(lost) + 1)) == "not"
+    other = [*MANY[:20], *range(30), *MANY[20:]]
+    assert of_cleaned(source, rooms, other, *[0] * (len(other) + 1)) == "unknown"
+
+
+def filled(source: Sequence[int], rooms: Sequence[int], others: set[int]) -> Iterator[list[int]]:
+    """Every log of which a cleaner can have left this, or had when it was mirrored."""
+    some = [[fill for n in range(room + 1) for fill in product(others, repeat=n)] for room in rooms]
+    for fills in product(*some):
+        yield [*fills[0], *(c for one, fill in zip(source, fills[1:], strict=True)
+                            for c in (one, *fill))]  # fmt: skip
+
+
+def left_of(full: Sequence[int], came: Sequence[int], there: Sequence[int]) -> bool:
+    """Whether a cleaner can have left of a copy of this log what came, with so many offsets missing
+    before each record."""
+    copied = {0}
+    for content, room in zip(came, there, strict=False):
+        passed = {n + more for n in copied for more in range(room + 1)}
+        copied = {n + 1 for n in passed if n < len(full) and full[n] == content}
+    return bool(copied)
+
+
+def cleaned_pair(
+    rng: Random,
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """A log and a copy, often with one change, and what their cleaners took of each."""
+
+    def cleaned(log: list[int]) -> tuple[list[int], list[int]]:
+        gone = set(rng.sample(range(len(log)), rng.randint(0, min(2, len(log) - 1))))
+        left, rooms = [], [0]
+        for n, content in enumerate(log):
+            if n in gone:
+                rooms[-1] += 1
+            else:
+                left.append(content)
+                rooms.append(0)
+        return left, rooms
+
+    full = rng.choices(range(rng.randint(1, 4)), k=rng.randint(2, 7))
+    copy = full[: rng.randint(1, len(full))]
+    if rng.random() < 0.6:
+        at = rng.randrange(len(copy))
+        copy[at : at + rng.randint(0, 1)] = [rng.randint(0, 4)] * rng.randint(0, 1) or copy[:1]
+    return *cleaned(full), *cleaned(copy)
+
+
+def test_behind_a_cleaner_it_is_one_of_all_ways_or_none() -> None:
+    rng, answers = Random(11), set[bool]()
+    for _ in range(2000):
+        source, rooms, came, there = cleaned_pair(rng)
+        expected = any(
+            left_of(full, came, there) for full in filled(source, rooms, {*came, *source})
+        )
+        found = of_cleaned(source, rooms, came, *there)
+        assert (found != "not") == expected, (source, rooms, came, there)
+        answers.add(expected)
     assert answers == {True, False}
