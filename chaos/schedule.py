@@ -15,6 +15,7 @@ from typing import Protocol
 
 from linkflap.chaos.faults import (
     BEYOND_ITS_OWN,
+    BY_COMMAND,
     BY_FAKETIME,
     FAULTS,
     IN_CONTAINERS,
@@ -117,13 +118,7 @@ def check_attached(scenario: Scenario) -> None:
         return
     for spec in scenario.schedule:
         if spec.fault in FAULTS and spec.fault not in ON_ATTACHED:
-            cluster = spec.on.entered
-            usual = f"it needs more of cluster {cluster} than its addresses"
-            raise InputError(
-                f"fault {spec.id!r} ({spec.fault}) cannot be played on {spec.target}, because "
-                f"linkflap did not start cluster {cluster}: "
-                f"{BEYOND_ITS_OWN.get(spec.fault, usual)}; faults of links, clients and topics can"
-            )
+            _check_by_command(spec, scenario.topology)
     for workload in scenario.workloads:
         group = group_of(workload)
         if group and not group.startswith(OWN_GROUPS):
@@ -131,6 +126,23 @@ def check_attached(scenario: Scenario) -> None:
                 f"group {group!r} of workload {workload.kind} may be somebody else's on clusters "
                 f"that linkflap did not start; let its name begin with {OWN_GROUPS}"
             )
+
+
+def _check_by_command(spec: FaultSpec, topology: Topology) -> None:
+    """Raises InputError for a fault of a broker without the commands that do it and undo it, and
+    for every other one."""
+    cluster = spec.on.entered
+    needed = BY_COMMAND.get(spec.fault, ())
+    if needed and not set(needed) - set(topology.cluster(cluster).commands):
+        return
+    usual = f"it needs more of cluster {cluster} than its addresses"
+    if needed:
+        usual += f": commands to {' and '.join(needed)} a broker ([cluster.{cluster}.commands])"
+    raise InputError(
+        f"fault {spec.id!r} ({spec.fault}) cannot be played on {spec.target}, because linkflap did "
+        f"not start cluster {cluster}: {BEYOND_ITS_OWN.get(spec.fault, usual)}; faults of links, "
+        "clients and topics can"
+    )
 
 
 def check_runtime(schedule: Sequence[FaultSpec], runtime: str) -> None:

@@ -137,6 +137,14 @@ ON_ATTACHED: Final = frozenset(
 )
 """Faults that touch only what is a run's own, so that they can be played on clusters that linkflap
 did not start."""
+BY_COMMAND: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "broker-kill": ("kill", "start"),
+        "broker-restart": ("stop", "start"),
+        "broker-pause": ("pause", "resume"),
+    }
+)
+"""Faults that can be played there too, by the user's commands for the cluster's brokers: which."""
 BEYOND_ITS_OWN: Final[Mapping[str, str]] = MappingProxyType(
     {
         "leadership-move": "it would move the leaders of other topics too",

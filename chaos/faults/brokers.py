@@ -37,7 +37,7 @@ from linkflap.harness.model.faults import Target
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Bite, Broker, Confines, World
 from linkflap.harness.model.scenario import FaultSpec
-from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.topology import Topology, is_data_topic
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import faketime, probe
 from linkflap.harness.runtimes.disks import SlowDisk, SmallDisk
@@ -53,7 +53,7 @@ def broker_reason(target: str, topology: Topology) -> str | None:
     brokers; otherwise the reason."""
     on = Target.parse(target)
     cluster = next((cluster for cluster in topology.clusters if cluster.name == on.cluster), None)
-    if cluster is not None and 1 <= on.broker <= cluster.brokers:
+    if cluster is not None and (1 <= on.broker <= cluster.brokers or cluster.bootstrap):
         return None
     known = ", ".join(
         f"{c.name}/1" + (f" to {c.name}/{c.brokers}" if c.brokers > 1 else "")
@@ -166,13 +166,16 @@ class BrokerParts:
         return [name for name, isr in mine.items() if self.broker.id not in isr], len(mine)
 
     def _held(self, admin: AdminClient) -> dict[str, set[int]]:
-        """The partitions with a replica on this broker, each with its ISR. Raises
-        KafkaException."""
+        """The partitions with a replica on this broker, each with its ISR; of a cluster that
+        linkflap did not start only the run's own. Raises KafkaException."""
+        topology = self._world.deployment.topology
+        own = tuple(cluster.name for cluster in topology.clusters)
         return {
             f"{name}-{number}": set(partition.isrs)
             for name, topic in admin.list_topics(timeout=5).topics.items()
             for number, partition in topic.partitions.items()
             if self.broker.id in partition.replicas
+            and (not topology.attached or is_data_topic(name, own))
         }
 
 

@@ -337,7 +337,7 @@ class FailoverForced(_Failover):
         every path into it, and gives the brokers up. Does nothing if they are dead."""
         side_by_side(partial(link.cut, owner=self._spec.id) for link in self._cut)
         ends = [
-            broker.pause if stall else broker.kill
+            broker.give_up if self._cut else broker.pause if stall else broker.kill
             for broker in self._source.brokers.values()
             if broker.state != "stopped"
         ]

@@ -24,11 +24,18 @@ from linkflap.chaos.default_workloads import (
 )
 from linkflap.chaos.default_workloads import KINDS as SEVERAL
 from linkflap.chaos.faults import FAULTS, check_options
-from linkflap.chaos.scenario_file.schema import FaultTable, ScenarioFile, WorkloadTable
+from linkflap.chaos.scenario_file.schema import (
+    ClusterTable,
+    FaultTable,
+    ScenarioFile,
+    WorkloadTable,
+)
 from linkflap.chaos.triggers import condition, known
 from linkflap.harness import mirrors, runtimes
 from linkflap.harness.guarantees.allowed import BROKERS, LOSSES
+from linkflap.harness.machine.broker_commands import UNDONE_BY, VERBS
 from linkflap.harness.machine.toml_file import KeyPath, TomlFile, content_and_lines
+from linkflap.harness.machine.user_programs import program
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import (
     IN_SYNC,
@@ -382,14 +389,53 @@ def _topology(reader: Reader, file: ScenarioFile) -> Topology:
     _refuse_one_cluster(reader, file, topology)
     every = [c.name for c in topology.clusters]
     own: dict[str, dict[str, str]] = {name: {} for name in every}
+    commands: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in every}
+    folders = dict.fromkeys(every, "")
     for key, table in file.cluster.items():
         for name in every if key == _CLUSTER else [_named(key, topology)]:
             reader.known(("cluster", key), "cluster", name, every)
             own[name] |= of_brokers(reader, key, table.config, topology.cluster(name))
+            commands[name] |= _commands(reader, key, table, topology.cluster(name))
+            folders[name] = str((reader.path.parent / table.folder).absolute())
     return replace(
         topology,
-        clusters=tuple(replace(c, config=own[c.name] | {**c.config}) for c in topology.clusters),
+        clusters=tuple(
+            replace(
+                c,
+                config=own[c.name] | {**c.config},
+                commands=commands[c.name] or c.commands,
+                folder=folders[c.name] if commands[c.name] else c.folder,
+            )
+            for c in topology.clusters
+        ),
     )
+
+
+def _commands(
+    reader: Reader, key: str, table: ClusterTable, cluster: ClusterSpec
+) -> dict[str, tuple[str, ...]]:
+    """The user's commands for brokers of a cluster that runs already."""
+    at: KeyPath = ("cluster", key, "commands")
+    if table.commands and not cluster.bootstrap:
+        reader.fail(
+            at,
+            f"linkflap starts cluster {cluster.name} itself, and needs no commands for its "
+            "brokers; leave them out",
+        )
+    folder = (reader.path.parent / table.folder).absolute()
+    for verb, words in table.commands.items():
+        reader.known((*at, verb), "command", verb, VERBS)
+        if not words or program(words[0], folder) is None:
+            reader.fail(
+                (*at, verb),
+                f"there is no program {words[0] if words else ''!r} in {folder} or on PATH; "
+                "correct the command, or folder",
+            )
+        if (undo := UNDONE_BY.get(verb)) and undo not in table.commands:
+            reader.fail((*at, verb), f"what {verb} does is undone by {undo}; add its command")
+    return {
+        verb: (str(program(words[0], folder)), *words[1:]) for verb, words in table.commands.items()
+    }
 
 
 def _mirror(reader: Reader, file: ScenarioFile) -> MirrorSpec:

@@ -51,9 +51,11 @@ class Table(
 
 class ClusterTable(Table, frozen=True, kw_only=True):
     """One cluster, or each one if it is called `{cluster}`: settings of its brokers, by Kafka's
-    names."""
+    names; of one that runs already, commands for its brokers."""
 
     config: dict[str, Option] = {}
+    commands: dict[str, list[str]] = {}
+    folder: str = ""
 
 
 class MirrorTable(Table, frozen=True, kw_only=True):
@@ -194,7 +196,15 @@ KEYS: Final[Mapping[type[Table], tuple[str, Mapping[str, str]]]] = {
             "config": "topic configs, by Kafka's names",
         },
     ),
-    ClusterTable: ("[cluster.A]", {"config": "settings of the brokers of A, by Kafka's names"}),
+    ClusterTable: (
+        "[cluster.A]",
+        {
+            "config": "settings of the brokers of A, by Kafka's names",
+            "commands": "if A runs already: commands that kill, stop, start, pause and resume a "
+            "broker, each as a list of words; {broker} is its id",
+            "folder": "where these commands run, from the file's folder",
+        },
+    ),
     WorkloadTable: (
         "[[workload]]",
         {

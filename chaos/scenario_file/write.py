@@ -76,11 +76,7 @@ def render(scenario: Scenario) -> str:
             capture=scenario.topics.capture,
             config=_config(scenario.topics.config),
         ),
-        cluster={
-            c.name: ClusterTable(config=_config(c.config))
-            for c in scenario.topology.clusters
-            if c.config
-        },
+        cluster=_clusters(scenario),
         fault=[
             FaultTable(
                 id=f.id,
@@ -100,6 +96,18 @@ def render(scenario: Scenario) -> str:
     if scenario.mirror != NO_MIRROR:
         tables["mirror"] = {"kind": file.mirror.kind, **tables["mirror"]}
     return tomli_w.dumps({name: value for name, value in tables.items() if value != {}})
+
+
+def _clusters(scenario: Scenario) -> dict[str, ClusterTable]:
+    return {
+        c.name: ClusterTable(
+            config=_config(c.config),
+            commands={verb: list(words) for verb, words in c.commands.items()},
+            folder=c.folder,
+        )
+        for c in scenario.topology.clusters
+        if c.config or c.commands
+    }
 
 
 def save(scenario: Scenario, path: Path) -> None:

@@ -33,9 +33,10 @@ from linkflap.harness.machine import (
     untrusted_files,
 )
 from linkflap.harness.machine.attached_leftovers import Attached
+from linkflap.harness.machine.broker_commands import BrokerCommand
 from linkflap.harness.machine.engine_leftovers import StillThere
 from linkflap.harness.machine.process_identity import Identity, alive, identify
-from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.errors import FaultError, SetupError
 from linkflap.harness.model.wait import until
 
 _DETACH: Final = 2
@@ -67,8 +68,8 @@ class OwnerEntry:
     this owner's label may be, one for each deployment. `contained` are processes in containers,
     whose memory is the owner's and which the engine ends. `mounts` are folders on which something
     is mounted. `attached` are clusters that linkflap did not start, with topics and groups of the
-    owner's. `serves` are sockets where it answers other processes of this user, by what they
-    must agree on with it.
+    owner's, and `broken` what undoes the faults of their brokers. `serves` are sockets where it
+    answers other processes of this user, by what they must agree on with it.
     """
 
     owner: Identity
@@ -80,6 +81,7 @@ class OwnerEntry:
     contained: tuple[Identity, ...] = ()
     mounts: tuple[str, ...] = ()
     attached: tuple[Attached, ...] = ()
+    broken: tuple[BrokerCommand, ...] = ()
     serves: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -229,6 +231,16 @@ def remove_attached(cluster: Attached) -> None:
     change(lambda entry: replace(entry, attached=tuple(a for a in entry.attached if a != cluster)))
 
 
+def add_broken(undo: BrokerCommand) -> None:
+    """A broker that is going to be down or paused, and must not be after this process."""
+    change(lambda entry: replace(entry, broken=(*entry.broken, undo)))
+
+
+def remove_broken(undo: BrokerCommand) -> None:
+    """It serves again."""
+    change(lambda entry: replace(entry, broken=tuple(b for b in entry.broken if b != undo)))
+
+
 def add_service(key: str, path: Path) -> None:
     """Others find it at this path from now on."""
     change(lambda entry: replace(entry, serves={**entry.serves, key: str(path)}))
@@ -284,6 +296,21 @@ def _undone(entry: OwnerEntry) -> Iterator[str]:
         raise StillThere(still_there)
 
 
+def _healed(entry: OwnerEntry) -> Iterator[str]:
+    """Starts or resumes brokers that are not linkflap's, before anything is removed from their
+    clusters; as `end`."""
+    still_there: list[str] = []
+    for undo in entry.broken:
+        try:
+            undo.run(None)
+        except FaultError as error:
+            still_there.append(f"{error}; {undo.verb} it yourself, or run linkflap clean again")
+        else:
+            yield f"fault of broker {undo.cluster}/{undo.broker}, by its command to {undo.verb} it"
+    if still_there:
+        raise StillThere(still_there)
+
+
 def end(entry: OwnerEntry) -> Iterator[str]:
     """Ends and removes the leftovers of a dead owner, and yields their names. The caller has made
     sure that the owner is dead.
@@ -304,6 +331,7 @@ def end(entry: OwnerEntry) -> Iterator[str]:
     still_there: list[str] = []
     engines = dict.fromkeys(entry.engines)
     for remove in (
+        partial(_healed, entry),
         partial(_undone, entry),
         *(partial(engine_leftovers.remove, engine, entry.owner) for engine in engines),
         *(partial(attached_leftovers.remove, cluster) for cluster in entry.attached),

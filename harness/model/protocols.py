@@ -241,6 +241,9 @@ class Broker(Protocol):
     def kill(self) -> None:
         """SIGKILL; returns when it is gone."""
 
+    def give_up(self) -> None:
+        """From now on it counts as stopped; one that linkflap did not start runs on."""
+
     def pause(self) -> None:
         """SIGSTOP: sockets stay open, nothing answers."""
 

@@ -47,6 +47,8 @@ class ClusterSpec:
     security: str = ""
     bootstrap: str = ""
     properties: str = ""
+    commands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

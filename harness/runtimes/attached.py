@@ -1,5 +1,5 @@
 """The runtime of clusters that run already: linkflap attaches to them, puts links in front of them,
-and starts and ends none of their brokers.
+and ends and starts their brokers only by commands of the user's.
 
 Promises: on such a cluster nothing is written but topics and consumer groups under the run's own
 names (`harness.machine.attached_leftovers`), and these are removed at the end. `deploy` refuses to
@@ -14,14 +14,13 @@ the proxies stands one program for each cluster that writes the proxies' address
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -38,6 +37,7 @@ from linkflap.harness.machine.attached_leftovers import (
     remove,
     why,
 )
+from linkflap.harness.machine.broker_commands import UNDONE_BY, BrokerCommand
 from linkflap.harness.machine.cache import LOG
 from linkflap.harness.machine.cleanup import private_folder, start_watchdog
 from linkflap.harness.machine.engine_leftovers import StillThere
@@ -81,25 +81,27 @@ if TYPE_CHECKING:
 _SHOWN: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class AttachedBroker:
-    """`harness.model.protocols.Broker`: a broker of somebody else's, which cannot be started or
-    ended. It counts as running until the run has lost it. `log_dir` does not exist: its logs are
-    fetched."""
+    """`harness.model.protocols.Broker`: a broker of somebody else's. It is ended, paused and
+    started only by the user's own commands (`commands`, by what they do, run in `folder`). It
+    counts as running until one of these has ended it, or the run has given it up. `log_dir` does
+    not exist: its logs are fetched."""
 
     cluster: str
     id: int
     client_address: str
     log_dir: Path
-    lost: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def state(self) -> BrokerState:
-        return "stopped" if self.lost.is_set() else "running"
+    commands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    folder: str = ""
+    state: BrokerState = "running"
+    _given_up: bool = False
+    _undo: BrokerCommand | None = None
 
     @property
     def log(self) -> Path:
-        return self.log_dir / "not-here.log"
+        """What its commands have printed."""
+        return self.log_dir / "commands.log"
 
     @property
     def pid(self) -> int | None:
@@ -122,25 +124,56 @@ class AttachedBroker:
         return ()
 
     def start(self) -> None:
-        self._refuse("started")
+        self._undone("start")
 
     def stop(self) -> None:
-        self._refuse("stopped")
+        self._done("stop", "stopped")
 
     def kill(self) -> None:
-        """From now on it counts as stopped: of a forced failover, which cuts every path into its
-        cluster. The broker itself runs on."""
-        self.lost.set()
+        self._done("kill", "stopped")
 
     def pause(self) -> None:
-        self._refuse("paused")
+        self._done("pause", "paused")
 
     def resume(self) -> None:
-        self._refuse("resumed")
+        self._undone("resume")
 
-    def _refuse(self, what: str) -> NoReturn:
-        raise FaultError(
-            f"broker {self.cluster}/{self.id} cannot be {what}: linkflap did not start its cluster"
+    def give_up(self) -> None:
+        """Of a forced failover, which cuts every path into its cluster."""
+        self._given_up, self.state = True, "stopped"
+
+    def heal(self) -> None:
+        """At the end of a run: starts or resumes it where a fault was not healed. Raises
+        FaultError."""
+        if (undo := self._undo) is not None:
+            undo.run(self.log)
+            self._undo = None
+            ledger.remove_broken(undo)
+
+    def _done(self, verb: str, state: BrokerState) -> None:
+        command = self._command(verb)
+        self._undo = self._command(UNDONE_BY[verb])
+        ledger.add_broken(self._undo)  # before: a fault that is half done is undone too
+        command.run(self.log)
+        self.state = state
+
+    def _undone(self, verb: str) -> None:
+        self._command(verb)
+        self.heal()
+        self.state = "stopped" if self._given_up else "running"
+
+    def _command(self, verb: str) -> BrokerCommand:
+        if verb not in self.commands:
+            raise FaultError(
+                f"linkflap did not start the cluster of broker {self.cluster}/{self.id}, and has "
+                f"no command to {verb} it; give one in [cluster.{self.cluster}.commands]"
+            )
+        return BrokerCommand(
+            cluster=self.cluster,
+            broker=self.id,
+            verb=verb,
+            words=self.commands[verb],
+            folder=self.folder,
         )
 
 
@@ -290,6 +323,8 @@ class AttachedDeployment(process.WithChildren):
                 id=int(node.id),
                 client_address=Address(f"{node.host}:{node.port}", entry),
                 log_dir=self._folder / spec.name / str(node.id),
+                commands=spec.commands,
+                folder=spec.folder,
             )
             for node in sorted(described.nodes, key=lambda node: int(node.id))
         }
@@ -373,6 +408,11 @@ class AttachedDeployment(process.WithChildren):
 
     def _give_back(self) -> None:
         """Last, because no client reaches a cluster any more: none makes a topic again."""
+        for broker in [each for c in self._clusters.values() for each in c.brokers.values()]:
+            try:
+                broker.heal()
+            except FaultError as error:  # it stays in the ledger, for `linkflap clean`
+                LOG.warning("%s", error)
         try:
             for each in self._touched:
                 try:
@@ -468,6 +508,8 @@ def _refuse_owned(found: AttachedCluster, names: tuple[str, ...]) -> Attached:
 
 _PROBE: Final = "linkflap-rights"
 """What topics and a group are called by which a run sees what it may do."""
+_RIGHTS_WITHIN: Final = 60.0
+"""Seconds; a cluster without groups makes Kafka's topic of their offsets first."""
 _TOPIC_RIGHTS: Final = ("CREATE", "DESCRIBE", "READ", "WRITE", "DELETE", "DESCRIBE_CONFIGS")
 _GROUP_RIGHTS: Final = ("DESCRIBE", "READ", "DELETE")
 _DENIALS: Final = (
@@ -487,23 +529,11 @@ def _refuse_denied(cluster: Attached) -> None:
         with _denials(where, "CREATE", _beginning(name)):
             future.result(2 * ASK_SECONDS)
     for topic in (*made, IN_USE):
-        rights = _TOPIC_RIGHTS if topic != IN_USE else ("DESCRIBE", "DELETE")
-        with _denials(where, "DESCRIBE", _beginning(topic)):
-            found = until(
-                partial(_topic_rights, admin, topic),
-                within=ASK_SECONDS,
-                what=f"{where} to describe topic {topic}",
-            )
-        _refuse_lacking(where, rights, found, _beginning(topic))
-    group = f"{OWN_GROUPS}{_PROBE}"
-    whose = f"groups that begin with {OWN_GROUPS}"
-    asked = admin.describe_consumer_groups(
-        [group], include_authorized_operations=True, request_timeout=ASK_SECONDS
+        needed = _TOPIC_RIGHTS if topic != IN_USE else ("DESCRIBE", "DELETE")
+        _refuse_lacking(where, needed, partial(_topic_rights, admin, topic), _beginning(topic))
+    _refuse_lacking(
+        where, _GROUP_RIGHTS, partial(_group_rights, admin), f"groups that begin with {OWN_GROUPS}"
     )
-    with _denials(where, "DESCRIBE", whose):
-        allowed = asked[group].result(2 * ASK_SECONDS).authorized_operations
-    if allowed is not None:
-        _refuse_lacking(where, _GROUP_RIGHTS, {each.name for each in allowed}, whose)
     for future in admin.delete_topics(made, operation_timeout=ASK_SECONDS).values():
         future.result(2 * ASK_SECONDS)
 
@@ -534,24 +564,61 @@ def _beginning(topic: str) -> str:
     return f"topics that begin with {topic.partition('.')[0]}."
 
 
-def _topic_rights(admin: AdminClient, topic: str) -> set[str]:
-    """What this client may do with a topic; empty while the broker does not know it yet. Raises
+def _topic_rights(admin: AdminClient, topic: str) -> Iterable[AclOperation] | None:
+    """What this client may do with a topic; None where the broker does not say. Raises
     KafkaException."""
     asked = admin.describe_topics(
         TopicCollection([topic]), include_authorized_operations=True, request_timeout=ASK_SECONDS
     )
-    try:
-        allowed = asked[topic].result(2 * ASK_SECONDS).authorized_operations
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return set()
-        raise
-    return {each.name for each in allowed or AclOperation}
+    found: Iterable[AclOperation] | None = (
+        asked[topic].result(2 * ASK_SECONDS).authorized_operations
+    )
+    return found
 
 
-def _refuse_lacking(where: str, needed: Iterable[str], found: set[str], what: str) -> None:
-    if lacking := [operation for operation in needed if operation not in found]:
-        raise _denied(where, lacking, what)
+def _group_rights(admin: AdminClient) -> Iterable[AclOperation] | None:
+    """As `_topic_rights`, with a group."""
+    group = f"{OWN_GROUPS}{_PROBE}"
+    asked = admin.describe_consumer_groups(
+        [group], include_authorized_operations=True, request_timeout=ASK_SECONDS
+    )
+    found: Iterable[AclOperation] | None = (
+        asked[group].result(2 * ASK_SECONDS).authorized_operations
+    )
+    return found
+
+
+def _refuse_lacking(
+    where: str,
+    needed: Sequence[str],
+    rights: Callable[[], Iterable[AclOperation] | None],
+    what: str,
+) -> None:
+    """Raises InputError for an operation that `rights` do not have. They are asked for again while
+    a broker does not know the topic, or while the cluster makes its first coordinator of groups."""
+    said: list[object] = []
+
+    def answered() -> bool:
+        try:
+            found = rights()
+        except KafkaException as error:
+            if error.args[0].code() in _DENIALS:
+                raise
+            said.append(why(error))
+            return False
+        have = {each.name for each in (AclOperation if found is None else found)}
+        if lacking := [operation for operation in needed if operation not in have]:
+            raise _denied(where, lacking, what)
+        return True
+
+    with _denials(where, "DESCRIBE", what):
+        until(
+            answered,
+            within=_RIGHTS_WITHIN,
+            every=0.1,
+            what=f"{where} to say what this client may do",
+            state=lambda: said[-1:],
+        )
 
 
 @contextlib.contextmanager

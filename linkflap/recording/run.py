@@ -186,6 +186,11 @@ def commands(scenario: Scenario) -> dict[str, Sequence[str]]:
             f"workload {number} at {spec.home}": spec.command
             for number, spec in enumerate(programs, start=1)
         },
+        **{
+            f"{verb} of a broker of {cluster.name}": words
+            for cluster in scenario.topology.clusters
+            for verb, words in cluster.commands.items()
+        },
     }
 
 

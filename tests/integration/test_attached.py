@@ -153,36 +153,78 @@ def test_what_is_deleted_is_found_and_what_is_not_the_runs_is_not_touched(
     )
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param(signal.SIGINT, marks=pytest.mark.linkflap(topology="A->B")),
-        pytest.param(signal.SIGKILL, marks=pytest.mark.linkflap(topology="A{tls}->B{plain}")),
-    ],
-)
-def test_a_run_that_is_ended_leaves_nothing_on_the_clusters(
-    linkflap_deployment: Deployment, tmp_path: Path, number: signal.Signals
+@contextmanager
+def all_gone_afterwards(deployment: Deployment) -> Iterator[None]:
+    """What is on the clusters at the end is what was there before."""
+    used_by_others(deployment)
+    before = contents(deployment)
+    yield
+
+    def all_gone() -> bool:
+        with suppress(KafkaException):  # a topic was deleted after it had been listed
+            return contents(deployment) == before
+        return False
+
+    until(all_gone, within=120, what="what the run has made to be gone")
+
+
+@pytest.mark.linkflap(topology="A->B")
+def test_a_run_that_is_interrupted_leaves_nothing_on_the_clusters(
+    linkflap_deployment: Deployment, tmp_path: Path
 ) -> None:
-    used_by_others(linkflap_deployment)
-    before = contents(linkflap_deployment)
     topology = arrows(linkflap_deployment)
-    given = arrows(linkflap_deployment, variables=True)
-    words = ["run", "baseline", "--topology", given, "--out", "run", "--no-verify"]
+    words = ["run", "baseline", "--topology", topology, "--out", "run", "--no-verify"]
+    with all_gone_afterwards(linkflap_deployment):
+        running = start(words, env=environment(tmp_path / "ledger"), cwd=tmp_path)
+        try:
+            running.says("phase breaking things")
+            for second in (topology, topology.replace("A@", "C@").replace("B@", "D@")):
+                with pytest.raises(InputError, match="another run of linkflap plays"):
+                    linkflap.run("baseline", topology=second, folder=tmp_path / "second")
+            running.send(signal.SIGINT)
+            running.ends()
+        finally:
+            running.close()
+
+
+PAUSED = """schema = 1
+name = "paused"
+topology = "{topology}"
+duration = 60
+[cluster.B.commands]
+pause = ["sh", "-c", "kill -STOP {pid} && touch paused"]
+resume = ["sh", "-c", "kill -CONT {pid}"]
+[mirror]
+kind = "mm2"
+[[workload]]
+kind = "default"
+home = "A"
+[[fault]]
+id = "pause"
+fault = "broker-pause"
+target = "B/1"
+at = 0
+duration = 60
+"""
+
+
+@pytest.mark.linkflap(topology="A{tls}->B{plain}")
+def test_after_a_kill_the_watchdog_resumes_what_was_paused_and_removes_what_was_made(
+    linkflap_deployment: Deployment, tmp_path: Path
+) -> None:
+    (tmp_path / "paused.toml").write_text(
+        PAUSED.format(
+            topology=arrows(linkflap_deployment, variables=True),
+            pid=linkflap_deployment.clusters["B"].brokers[1].pid,
+        )
+    )
     known = environment(tmp_path / "ledger", **entries(linkflap_deployment))
-    running = start(words, env=known, cwd=tmp_path)
-    try:
-        running.says("phase breaking things")
-        assert contents(linkflap_deployment) != before
-        for second in (topology, topology.replace("A@", "C@").replace("B@", "D@")):
-            with pytest.raises(InputError, match="another run of linkflap plays"):
-                linkflap.run("baseline", topology=second, folder=tmp_path / "second")
-        running.send(number)
-
-        def all_gone() -> bool:
-            with suppress(KafkaException):  # a topic was deleted after it had been listed
-                return contents(linkflap_deployment) == before
-            return False
-
-        until(all_gone, within=120, what="what the run has made to be gone")
-    finally:
-        running.close()
+    words = ["run", "paused.toml", "--out", "run", "--no-verify"]
+    with all_gone_afterwards(linkflap_deployment):
+        running = start(words, env=known, cwd=tmp_path)
+        try:
+            running.says("phase breaking things")
+            until((tmp_path / "paused").exists, within=60, what="the broker to be paused")
+            running.send(signal.SIGKILL)
+        finally:
+            running.close()

@@ -4,17 +4,22 @@ there, and by which path its clients go."""
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from linkflap.api.deploy import deploy
+from linkflap.chaos import scenario_file
 from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.cli.commands import linkflap
 from linkflap.harness import runtimes
-from linkflap.harness.machine import client_properties
+from linkflap.harness.machine import client_properties, ledger
 from linkflap.harness.machine.attached_leftovers import Attached
+from linkflap.harness.machine.broker_commands import VERBS, BrokerCommand
+from linkflap.harness.machine.engine_leftovers import StillThere
+from linkflap.harness.machine.process_identity import Identity
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.runtimes import ATTACHED
 from linkflap.harness.runtimes.attached import AttachedBroker
@@ -65,7 +70,11 @@ def test_what_would_touch_more_than_the_runs_own_is_refused(words: list[str], sa
 @pytest.mark.parametrize(
     ("fault", "target", "says"),
     [
-        ("broker-kill", "A/1", "did not start cluster A: it needs more of cluster A than its addr"),
+        (
+            "broker-kill",
+            "A/1",
+            "its addresses: commands to kill and start a broker ([cluster.A.com",
+        ),
         ("broker-pause", "B/1", "did not start cluster B"),
         ("rolling-restart", "B", "did not start cluster B"),
         ("controller-loss", "A", "did not start cluster A"),
@@ -189,14 +198,108 @@ def test_only_clusters_that_run_already_have_this_runtime() -> None:
         runtimes.check(ATTACHED, parse("A->B"))
 
 
-def test_a_broker_is_never_ended_but_can_be_given_up(tmp_path: Path) -> None:
-    broker = AttachedBroker(cluster="A", id=1, client_address="a:1", log_dir=tmp_path / "none")
-    states = [broker.state]
-    for refused in (broker.start, broker.stop, broker.pause, broker.resume):
-        with pytest.raises(FaultError, match="linkflap did not start its cluster"):
+def broker_of(tmp_path: Path, **commands: tuple[str, ...]) -> AttachedBroker:
+    return AttachedBroker(
+        cluster="A",
+        id=7,
+        client_address="a:1",
+        log_dir=tmp_path / "7",
+        commands=commands,
+        folder=str(tmp_path),
+    )
+
+
+def test_a_broker_without_commands_is_never_ended_but_can_be_given_up(tmp_path: Path) -> None:
+    broker = broker_of(tmp_path)
+    for refused in (broker.start, broker.stop, broker.kill, broker.pause, broker.resume):
+        with pytest.raises(FaultError, match=r"no command to \w+ it; give one in \[cluster\.A\.c"):
             refused()
-    broker.kill()
+    states = [broker.state]
+    broker.give_up()
     assert [*states, broker.state] == ["running", "stopped"]
+
+
+def written_by(word: str) -> tuple[str, ...]:
+    """A command that adds a word, its cluster and its broker to a file in its folder."""
+    return ("/bin/sh", "-c", f"echo {word} {{cluster}}/{{broker}} >> done; echo said {word}")
+
+
+def test_commands_end_and_start_a_broker_and_the_ledger_has_what_is_left_to_do(
+    tmp_path: Path,
+) -> None:
+    broker = broker_of(tmp_path, kill=written_by("killed"), start=written_by("started"))
+    broker.kill()
+    assert (broker.state, [each.verb for each in ledger.own().broken]) == ("stopped", ["start"])
+    broker.start()
+    assert (broker.state, ledger.own().broken) == ("running", ())
+    broker.heal()  # there is nothing left to do
+    assert (tmp_path / "done").read_text() == "killed A/7\nstarted A/7\n"
+    assert broker.log.read_text() == "said killed\nsaid started\n"
+
+
+def test_a_command_that_fails_is_undone_at_the_end_all_the_same(tmp_path: Path) -> None:
+    broker = broker_of(tmp_path, pause=("/bin/sh", "-c", "exit 3"), resume=written_by("resumed"))
+    with pytest.raises(FaultError, match=r"is to pause broker A/7 .* ended with status 3; see"):
+        broker.pause()
+    assert broker.state == "running"
+    broker.heal()
+    assert (tmp_path / "done").read_text() == "resumed A/7\n"
+    assert ledger.own().broken == ()
+
+
+def test_the_watchdog_of_a_dead_run_starts_its_brokers_again(tmp_path: Path) -> None:
+    undo = BrokerCommand(
+        cluster="A", broker=7, verb="start", words=written_by("started"), folder=str(tmp_path)
+    )
+    dead = ledger.OwnerEntry(owner=Identity(pid=1, born="0"), broken=(undo,))
+    assert list(ledger.end(dead)) == ["fault of broker A/7, by its command to start it"]
+    assert (tmp_path / "done").read_text() == "started A/7\n"
+    failing = replace(undo, words=("/bin/false",))
+    with pytest.raises(StillThere, match=r"status 1; start it yourself, or run linkflap clean"):
+        list(ledger.end(replace(dead, broken=(failing,))))
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ('kill = ["true"]', "what kill does is undone by start; add its command"),
+        ('kil = ["true"]', "there is no command 'kil' (did you mean 'kill'?)"),
+        ('resume = ["./nothing"]', "there is no program './nothing' in"),
+        ("resume = []", "there is no program '' in"),
+        ('pause = ["true"]\nresume = ["true"]', "commands to kill and start a broker"),
+    ],
+)
+def test_commands_for_brokers_that_cannot_be_used_are_refused(
+    tmp_path: Path, more: str, says: str
+) -> None:
+    fault = '[[fault]]\nid = "one"\nfault = "broker-kill"\ntarget = "A/7"\nat = 1\nduration = 1\n'
+    file = tmp_path / "mine.toml"
+    file.write_text(f"{FILE}{fault}[cluster.A.commands]\n{more}\n")
+    assert says in refused(str(file))
+
+
+def test_clusters_of_linkflaps_own_need_no_commands(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(FILE.replace(TOPOLOGY, "A->B") + '[cluster.A.commands]\nstart = ["true"]\n')
+    assert "linkflap starts cluster A itself" in refused(str(file))
+
+
+def test_commands_for_brokers_make_their_faults_possible_and_are_shown_and_saved(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "brokers.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "brokers.sh").chmod(0o700)
+    fault = '[[fault]]\nid = "one"\nfault = "broker-kill"\ntarget = "A/7"\nat = 1\nduration = 1\n'
+    verbs = "".join(f'{verb} = ["./brokers.sh", "{verb}", "{{broker}}"]\n' for verb in VERBS)
+    file, saved = tmp_path / "mine.toml", tmp_path / "saved.toml"
+    file.write_text(f"{FILE}{fault}[cluster.A.commands]\n{verbs}")
+    shown = CliRunner().invoke(
+        linkflap, ["run", str(file), "--dry-run", "--save", str(saved)], catch_exceptions=False
+    )
+    assert f"kill of a broker of A      {tmp_path}/brokers.sh kill '{{broker}}'" in shown.output
+    read = scenario_file.read(saved, seed=0).topology.cluster("A")
+    assert read == scenario_file.read(file, seed=0).topology.cluster("A")
+    assert (set(read.commands), read.folder) == (set(VERBS), str(tmp_path))
 
 
 def test_a_run_owns_names_that_begin_with_its_clusters() -> None:

@@ -2,6 +2,8 @@
 # Two Kafka clusters of one broker each, as somebody else runs them: linkflap has no part in it.
 #
 #   KAFKA_LIBS=/opt/kafka/libs sh clusters.sh start DIR     returns when both serve
+#   sh clusters.sh kill DIR east                            one broker, as if its machine had failed
+#   sh clusters.sh revive DIR east                          and again, on the data that it has
 #   sh clusters.sh stop DIR
 #
 # KAFKA_LIBS is a folder with Kafka's jars; JAVA is a Java 17 or later. EAST and WEST are their ports;
@@ -27,9 +29,15 @@ group.initial.rebalance.delay.ms=0
 END
     $java -cp "$KAFKA_LIBS/*" kafka.tools.StorageTool format \
         -t "$3" -c "$home/server.properties" >"$home/format.log" 2>&1
-    timeout 3600 "$java" -Xmx512m -cp "$KAFKA_LIBS/*" kafka.Kafka "$home/server.properties" \
-        >"$home/server.log" 2>&1 &
-    echo $! >"$home/pid"
+    cat >"$home/serve" <<END
+exec timeout 3600 "$java" -Xmx512m -cp "$KAFKA_LIBS/*" kafka.Kafka "$home/server.properties"
+END
+    serve "$home"
+}
+
+serve() { # folder of a cluster
+    sh "$1/serve" >>"$1/server.log" 2>&1 &
+    echo $! >"$1/pid"
 }
 
 serves() { # name, port; Kafka's own client waits for a minute
@@ -45,6 +53,12 @@ start)
     start west "${WEST:-9192}" 5M7h4oTiU-fNDuL--Y97tx
     serves east "${EAST:-9092}"
     serves west "${WEST:-9192}"
+    ;;
+kill) # the broker itself: timeout has started it, and ends with it
+    kill -9 $(ps -o pid= --ppid "$(cat "$folder/$3/pid")")
+    ;;
+revive)
+    serve "$folder/$3"
     ;;
 stop)
     for name in east west; do

@@ -237,6 +237,10 @@ class KraftBroker(ServiceProgram):
     def client_address(self) -> str:
         return self._entry(self._ports.advertised_address(CLIENT))
 
+    def give_up(self) -> None:
+        """Kills it."""
+        self.kill()
+
     @property
     def inner_addresses(self) -> tuple[str, ...]:
         return self._inner(self._ports.at(INTERNAL)), self._inner(self._ports.at(CONTROLLER))

@@ -2,6 +2,7 @@
 there."""
 
 import os
+import shutil
 import socket
 import subprocess
 import threading
@@ -45,15 +46,16 @@ def clusters(tmp_path_factory):
     script = ["sh", str(HERE / "clusters.sh")]
     try:
         subprocess.run([*script, "start", str(folder)], env=given, check=True, timeout=300)
-        yield {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+        yield {"folder": str(folder)} | {n: f"127.0.0.1:{port}" for n, port in ports.items()}
     finally:
         subprocess.run([*script, "stop", str(folder)], env=given, check=True, timeout=60)
 
 
-def run(clusters, folder):
-    """Plays flap.toml on these clusters."""
-    text = (HERE / "flap.toml").read_text()
-    scenario = folder / "flap.toml"
+def run(clusters, folder, file="flap.toml"):
+    """Plays a scenario on these clusters."""
+    text = (HERE / file).read_text().replace("/tmp/two", clusters["folder"])
+    shutil.copy(HERE / "clusters.sh", folder)
+    scenario = folder / file
     scenario.write_text(
         text.replace("127.0.0.1:9092", clusters["EAST"]).replace("127.0.0.1:9192", clusters["WEST"])
     )
@@ -65,7 +67,8 @@ def topics(address):
 
 
 def test_nothing_is_lost_and_nothing_is_left(clusters, tmp_path):
-    for address in clusters.values():
+    addresses = [clusters["EAST"], clusters["WEST"]]
+    for address in addresses:
         admin = AdminClient({"bootstrap.servers": address})
         admin.create_topics([NewTopic("billing", 1, 1)])["billing"].result()
         producer = Producer({"bootstrap.servers": address})
@@ -75,8 +78,16 @@ def test_nothing_is_lost_and_nothing_is_left(clusters, tmp_path):
     assert judged.valid, judged.why
     assert judged.checks["order-equality"].examined["lf-west/mirrored"] > 0
     assert judged.document["failovers"][0]["kind"] == "forced"
-    for address in clusters.values():
+    for address in addresses:
         assert topics(address) == {"billing"}
+
+
+@pytest.mark.long
+def test_a_broker_is_killed_and_started_again_by_the_scripts_of_its_owner(clusters, tmp_path):
+    judged = run(clusters, tmp_path, "broker.toml")
+    assert judged.valid, judged.why
+    assert judged.checks["fault-bite"].examined == {"run/faults": 2}
+    assert not topics(clusters["EAST"]) & {"lf-east.orders"}
 
 
 @pytest.mark.long

@@ -1,0 +1,74 @@
+"""Commands of the user's that end, pause and start brokers of clusters that linkflap did not start.
+
+What a command has started stays when it has ended: a broker outlives linkflap. While a broker is
+down or paused the ledger has the command that undoes it, and this process' watchdog runs that after
+its death (`harness.machine.ledger`).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from linkflap.harness.model.errors import FaultError
+
+UNDONE_BY: Final[Mapping[str, str]] = MappingProxyType(
+    {"kill": "start", "stop": "start", "pause": "resume"}
+)
+"""What can be done to a broker by a command, and which other command undoes it."""
+VERBS: Final = (*UNDONE_BY, *dict.fromkeys(UNDONE_BY.values()))
+_ENDS_WITHIN: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerCommand:
+    """What is done to one broker (`verb`), by which command, run in which folder. `{broker}` and
+    `{cluster}` in its words mean the broker's id and its cluster's name."""
+
+    cluster: str
+    broker: int
+    verb: str
+    words: tuple[str, ...]
+    folder: str
+
+    def run(self, log: Path | None) -> None:
+        """Returns when it has ended; its output goes to the end of `log`. Raises FaultError where
+        it cannot be started, fails, or does not end in time."""
+        names = {"{broker}": str(self.broker), "{cluster}": self.cluster}
+        words = [_filled(word, names) for word in self.words]
+        what = (
+            f"the command that is to {self.verb} broker {self.cluster}/{self.broker} ({words[0]})"
+        )
+        see = "" if log is None else f"; see {log}"
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            # A file, not a pipe: a broker that it starts keeps its output open.
+            with Path(os.devnull if log is None else log).open("ab") as output:
+                ended = subprocess.run(
+                    words,
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    timeout=_ENDS_WITHIN,
+                    start_new_session=True,  # no signal of our terminal reaches the broker
+                    check=False,
+                )
+        except OSError as error:
+            raise FaultError(f"{what} cannot be run: {error.strerror}") from error
+        except subprocess.TimeoutExpired:
+            raise FaultError(f"{what} did not end within {_ENDS_WITHIN:g} s{see}") from None
+        if ended.returncode:
+            raise FaultError(f"{what} ended with status {ended.returncode}{see}")
+
+
+def _filled(word: str, names: Mapping[str, str]) -> str:
+    for name, value in names.items():
+        word = word.replace(name, value)
+    return word
