@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.user_programs import Foreign, program
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.events import ClientDied, ClientRestarted, ProgramStarted
+from linkflap.harness.model.events import ClientRestarted, ProgramStarted
 from linkflap.harness.model.scenario import IN, WorkloadSpec, full_names, libraries
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import ANY_NAME, TopicPartition, is_among, topic_name
@@ -33,7 +33,8 @@ from linkflap.harness.wire.offsets import Bound, bounds, quiet
 from linkflap.harness.workloads import COMMAND_OPTIONS, jvms
 from linkflap.harness.workloads.client import value_of
 from linkflap.harness.workloads.crew import Addresses, Producers, WorkloadProgress
-from linkflap.harness.workloads.worker import Member, ProgramDeath, signal_name
+from linkflap.harness.workloads.protocol import KilledAt
+from linkflap.harness.workloads.worker import Death, Member
 
 _ASK: Final = 2.0
 
@@ -298,20 +299,26 @@ class Command(Producers):
                 self._written.sample(self.cluster)
             return self._written.since(cluster, since) if cluster else 0
 
-    def _died(self, child: Child, *, by: str, again: bool) -> ProgramDeath:
+    def _died(self, child: Child, *, by: str, again: bool) -> Death:
         status = child.end_group() or 0
-        words = self._foreign.last_words().splitlines()[-_WORDS:]
-        self._writer.write(ClientDied(
-            process=self.name, by=by, pid=child.pid, clients=(self.name,), clusters=(self.cluster,),
+        death = Death(
+            time=now(),
+            process=self.name,
+            pid=child.pid,
+            by=by,
+            clients=(self.name,),
+            clusters=(self.cluster,),
             status=status,
-            signal=signal_name(status) if status < 0 else "", in_flight=(), torn_bytes=0,
-            last_words=tuple(words), again=again,
-        ))  # fmt: skip
+            in_flight=(),
+            torn=0,
+            last_words=tuple(self._foreign.last_words().splitlines()[-_WORDS:]),
+            falling=KilledAt(client=self.name, operation=0, moment="any"),
+            idle=False,
+        )
+        self._writer.write(death.event(again=again))
         self._wanted = again
         self._child = None
-        return ProgramDeath(
-            process=self.name, by=by, clients=[self.name], status=status, time=now()
-        )
+        return death
 
     @property
     def crashes(self) -> list[str]:
@@ -389,7 +396,7 @@ class Command(Producers):
 
     # Calls of faults.
 
-    def kill(self, *, by: str) -> ProgramDeath:
+    def kill(self, *, by: str) -> Death:
         """Kills its process group (SIGKILL) and starts it again. Raises InputError when it does not
         run."""
         with self._lock:

@@ -1,5 +1,5 @@
 """The protocol between the harness and a process of clients: messages over a pair of sockets, each
-a length and JSON.
+in JSON.
 
 The harness sends commands and questions. The process answers each `AskState` with one `State`, and
 reports events as they happen. Messages of one direction arrive in order, so an answer is newer than
@@ -9,13 +9,11 @@ died.
 
 from __future__ import annotations
 
-import contextlib
-import select
 import socket
-import struct
 import threading
 from collections.abc import Mapping
-from typing import Final, Generic, TypeVar
+from multiprocessing.connection import Connection
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -25,9 +23,6 @@ from linkflap.harness.model.protocols import Moment
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.security import Address, Security
 from linkflap.harness.workloads.library import Jvm
-
-_LENGTH: Final = struct.Struct("!I")
-_CHUNK: Final = 1 << 16
 
 
 class Hosted(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,20 +197,16 @@ class Channel(Generic[Sent, Received]):
 
     def __init__(self, end: socket.socket, received: object) -> None:
         """`received` is the type of the other side's messages."""
-        self._socket = end
+        self._connection = Connection(end.detach())
         self._encoder = msgspec.json.Encoder()
         self._decoder: msgspec.json.Decoder[Received] = msgspec.json.Decoder(received)
         self._lock = threading.Lock()
-        self._buffer = bytearray()
-        self._incoming = select.poll()
-        self._incoming.register(end, select.POLLIN)
 
     def send(self, message: Sent) -> bool:
         """Returns whether it was sent: the other side may have ended."""
-        body = self._encoder.encode(message)
         try:
             with self._lock:
-                self._socket.sendall(_LENGTH.pack(len(body)) + body)
+                self._connection.send_bytes(self._encoder.encode(message))
         except OSError:
             return False
         return True
@@ -223,29 +214,13 @@ class Channel(Generic[Sent, Received]):
     def receive(self, within: float | None = None) -> Received | None:
         """The next message; None when none came within this many seconds. Raises EOFError when the
         other side has ended."""
-        while (message := self._next()) is None:
-            try:
-                # Not the socket's own timeout, which would apply to senders too.
-                if not self._incoming.poll(None if within is None else within * 1000):
-                    return None
-                more = self._socket.recv(_CHUNK)
-            except OSError as error:
-                raise EOFError from error
-            if not more:
-                raise EOFError
-            self._buffer += more
-        return message
-
-    def _next(self) -> Received | None:
-        if len(self._buffer) < _LENGTH.size:
-            return None
-        end = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
-        if len(self._buffer) < end:
-            return None
-        message = self._decoder.decode(self._buffer[_LENGTH.size : end])
-        del self._buffer[:end]
-        return message
+        try:
+            if not self._connection.poll(within):
+                return None
+            return self._decoder.decode(self._connection.recv_bytes())
+        except OSError as error:
+            raise EOFError from error
 
     def close(self) -> None:
-        with self._lock, contextlib.suppress(OSError):
-            self._socket.close()
+        with self._lock:
+            self._connection.close()

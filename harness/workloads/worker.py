@@ -126,8 +126,8 @@ _WIDTH: Final = 160
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
     """One death. `by` is a fault's id, or itself. `in_flight` are the operations that never
-    returned. `falling` is the last report of a process that was ordered to die at some moment.
-    `idle`: the process had made no progress since its start."""
+    returned; those of a user's program are unknown. `falling` is the last report of a process that
+    was ordered to die at some moment. `idle`: the process had made no progress since its start."""
 
     time: int
     process: str
@@ -232,20 +232,6 @@ def _last_words(log: Path) -> Iterator[str]:
     return (
         textwrap.shorten(line, _WIDTH, placeholder=" …") for line in lines[-_LINES:] if line.strip()
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramDeath:
-    """The kill of a user's program (`harness.model.protocols.ClientDeath`): its operations in
-    flight are unknown."""
-
-    process: str
-    by: str
-    clients: Sequence[str]
-    status: int
-    time: int
-    in_flight: Sequence[InFlight] = ()
-    expected: int | None = 0
 
 
 DEATHS_IN_A_ROW: Final = 5
