@@ -2,7 +2,7 @@
 use both in the same way.
 
 The interface is the part of confluent-kafka's that workloads need; `harness.workloads.java`
-provides it for Java's clients.
+provides it for Java's clients, whose configuration is translated here.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from linkflap.harness.model.security import security_of
+from linkflap.harness.model.security import OPEN, security_of
 
 if TYPE_CHECKING:
     from linkflap.harness.workloads.java.clients import JavaClients
     from linkflap.harness.workloads.java.consumer import JavaConsumer, JavaShareConsumer
-
 
 ROOM: Final = 4096
 """Bytes of a batch besides the value of its only record: its headers and key, and the overhead of
 the format."""
 
 STATISTICS_MS: Final = 100
+BLOCKS: Final = 1.0
+"""How many seconds a call of Java's producer may block."""
 
 
 class _Eos(msgspec.Struct):
@@ -289,7 +290,6 @@ class JavaLibrary:
     def producer(
         self, config: Config, *, identified: Identified, noticed: Callable[[KafkaError], None]
     ) -> ClientProducer:
-        from linkflap.harness.workloads.java.configuration import of_producer
         from linkflap.harness.workloads.java.producer import JavaProducer
 
         del noticed  # Java's log has them
@@ -304,13 +304,11 @@ class JavaLibrary:
         batch: int,
     ) -> ClientConsumer:
         del noticed  # Java's log has them
-        from linkflap.harness.workloads.java.configuration import of_consumer
         from linkflap.harness.workloads.java.consumer import JavaConsumer
 
         return JavaConsumer(self._started(), of_consumer(config, batch=batch), on_commit)
 
     def share_consumer(self, config: Config, *, batch: int) -> JavaShareConsumer:
-        from linkflap.harness.workloads.java.configuration import of_share_consumer
         from linkflap.harness.workloads.java.consumer import JavaShareConsumer
 
         return JavaShareConsumer(self._started(), of_share_consumer(config, batch=batch))
@@ -322,3 +320,98 @@ class JavaLibrary:
 def library(jvm: Jvm | None) -> ClientLibrary:
     """Java's library if there is a JVM, else librdkafka."""
     return Librdkafka() if jvm is None else JavaLibrary(jvm)
+
+
+_SAME: Final = frozenset(
+    {
+        "acks",
+        "allow.auto.create.topics",
+        "bootstrap.servers",
+        "client.id",
+        "compression.type",
+        "enable.auto.commit",
+        "enable.idempotence",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "heartbeat.interval.ms",
+        "isolation.level",
+        "linger.ms",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "session.timeout.ms",
+        "transaction.timeout.ms",
+        "transactional.id",
+    }
+)
+_OTHER: Final = {
+    "fetch.error.backoff.ms": "retry.backoff.ms",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "message.max.bytes": "max.request.size",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "socket.timeout.ms": "request.timeout.ms",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+}
+_LIBRDKAFKAS: Final = frozenset(
+    {"enable.partition.eof", "log_level", "on_commit", "statistics.interval.ms"}
+)
+_OF_THE_BROKER: Final = frozenset(
+    {"group.instance.id", "heartbeat.interval.ms", "session.timeout.ms"}
+)
+"""With the group protocol of KIP-848, timeouts are configs of the group. And a static member that
+was killed keeps its membership until its session ends, which does not suit readers that are killed
+and restarted."""
+
+_OF_THE_GROUP: Final = frozenset({"enable.auto.commit", "isolation.level"})
+"""Configs that belong to a share group (KIP-932): all of its members have one isolation level, and
+only acknowledgements are committed."""
+
+
+def _translated(config: Mapping[str, object]) -> dict[str, object]:
+    """The same settings by Java's names. LookupError for one that has no translation here."""
+    bootstrap = config["bootstrap.servers"]
+    entered = security_of(bootstrap) if isinstance(bootstrap, str) else OPEN
+    settled = _LIBRDKAFKAS | {"auto.offset.reset"} | entered.librdkafka().keys()
+    unknown = config.keys() - _SAME - _OTHER.keys() - settled
+    if unknown:
+        raise LookupError(f"no name of a Java client is known for {', '.join(sorted(unknown))}")
+    java = {
+        _OTHER.get(name, name): value
+        for name, value in config.items()
+        if name in _SAME or name in _OTHER
+    }
+    return {**java, **entered.java()}
+
+
+def of_producer(config: Mapping[str, object]) -> dict[str, object]:
+    """For a KafkaProducer."""
+    java = _translated(config)
+    linger, whole = int(str(java["linger.ms"])), int(str(java["delivery.timeout.ms"]))
+    java["request.timeout.ms"] = min(int(str(java["request.timeout.ms"])), whole - linger)
+    return {
+        **java,
+        "max.block.ms": int(BLOCKS * 1000),
+        "buffer.memory": max(32 << 20, 2 * int(str(java["max.request.size"]))),
+    }
+
+
+def of_consumer(config: Mapping[str, object], *, batch: int) -> dict[str, object]:
+    """For a KafkaConsumer; `batch` is how many records a poll may return."""
+    java = {**_translated(config), "auto.offset.reset": "none", "max.poll.records": batch}
+    if java.get("group.protocol") == "consumer":
+        return {name: value for name, value in java.items() if name not in _OF_THE_BROKER}
+    return {
+        **java,
+        "partition.assignment.strategy": "org.apache.kafka.clients.consumer.RangeAssignor",
+    }
+
+
+def of_share_consumer(config: Mapping[str, object], *, batch: int) -> dict[str, object]:
+    """For a KafkaShareConsumer, which acknowledges record by record. The brokers keep the group's
+    own configs."""
+    java = {
+        name: value
+        for name, value in _translated(config).items()
+        if name not in _OF_THE_BROKER | _OF_THE_GROUP
+    }
+    return {**java, "max.poll.records": batch, "share.acknowledgement.mode": "explicit"}

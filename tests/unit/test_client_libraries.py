@@ -16,10 +16,9 @@ from linkflap.harness.model.scenario import Library, WorkloadSpec, libraries
 from linkflap.harness.model.security import Address, Security
 from linkflap.harness.workloads import jvms, readers
 from linkflap.harness.workloads.client import Context, Numbers
-from linkflap.harness.workloads.java.configuration import of_consumer, of_producer
-from linkflap.harness.workloads.java.errors import Errors
+from linkflap.harness.workloads.java.clients import Errors
 from linkflap.harness.workloads.java.producer import serialized
-from linkflap.harness.workloads.library import producer_config
+from linkflap.harness.workloads.library import of_consumer, of_producer, producer_config
 from linkflap.harness.workloads.make_crew import PER_PROCESS, _shared_out
 from linkflap.harness.workloads.protocol import Hosted
 from linkflap.recording.run import check

@@ -28,10 +28,11 @@ from linkflap.harness.workloads.java.clients import (
     BETWEEN,
     WITHIN,
     JavaClients,
+    JavaError,
     Partitions,
     TopicsByName,
+    raised,
 )
-from linkflap.harness.workloads.java.errors import JavaError, raised
 
 LEAVES_WITHIN: Final = 2.0
 Changed = Callable[["JavaConsumer", list[TopicPartition]], None]

@@ -22,8 +22,13 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from linkflap.harness.jvm import Handle
 from linkflap.harness.model.wait import now
-from linkflap.harness.workloads.java.clients import JavaClients, Partitions, TopicsByName
-from linkflap.harness.workloads.java.errors import JavaError, raised
+from linkflap.harness.workloads.java.clients import (
+    JavaClients,
+    JavaError,
+    Partitions,
+    TopicsByName,
+    raised,
+)
 
 Record = tuple[bytes | None, ...]
 """Key, value, and one value for each header."""
@@ -70,8 +75,6 @@ def serialized(records: Sequence[Record]) -> bytes:
     return b"".join(parts)
 
 
-BLOCKS: Final = 1.0
-"""How many seconds a call of Java's producer may block."""
 BATCH: Final = 500
 BATCH_BYTES: Final = 4 << 20
 _WAIT_MS: Final = 20
