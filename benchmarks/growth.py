@@ -22,7 +22,6 @@ runs                `linkflap verify` of `size` copies of one recorded baseline 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import math
 import os
 import shutil
@@ -36,11 +35,10 @@ from pathlib import Path
 
 import mirrored_logs
 import recorded
-from peak_memory import Memory
-from verdict import HERE, spent
+from measuring import HERE, Memory
+from verdict import spent
 
 TARGET = 1.5
-_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
 _RECORD = ("run", "baseline", "--runtime", "process", "--no-verify", "--seed", "7")
 
 
@@ -169,7 +167,6 @@ def main() -> int:
         help="where there is room for the logs",
     )
     asked = parser.parse_args()
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # processes whose parent has died are counted too
     met = True
     for each in asked.axes:
         name, _, sizes = each.partition(":")

@@ -13,12 +13,11 @@ import random
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from crc32c import crc32c
-
-from linkflap.harness.log.layout import record
+from linkflap.harness.log.layout import CONTROL, TRANSACTIONAL, batch_of, record
 
 TOPIC = "A.orders"
 RECORDS, BATCHES = 300, 10
@@ -26,8 +25,6 @@ KEY, VALUE = 16, 72
 SEGMENT = 1 << 30
 TIME = 1_700_000_000_000
 LEADER_EPOCHS = {"A": 3, "B": 11}
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_TRANSACTIONAL, _CONTROL = 0x10, 0x20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +77,7 @@ class _Segments:
         if self._file:
             self._file.close()
 
-    def write(self, offset: int, batch: bytes | bytearray) -> None:
+    def write(self, offset: int, batch: bytes) -> None:
         if self._size + len(batch) > SEGMENT or self._file is None:
             if self._file:
                 self._file.close()
@@ -96,56 +93,36 @@ def _batches(
     other: bytes,
     changed: range,
     leader_epoch: int,
-) -> Iterator[tuple[int, bytearray]]:
+) -> Iterator[tuple[int, bytes]]:
     offset = sequence = number = 0
-    producer = 1000 + partition
     while sequence < records:
         body = other if number in changed else templates[number % len(templates)]
+        made = partial(batch_of, leader_epoch=leader_epoch, producer=(1000 + partition, 0))
         yield (
             offset,
-            _batch(
-                body, offset, leader_epoch, _TRANSACTIONAL, RECORDS, producer, sequence & 0x7FFFFFFF
+            made(
+                body,
+                RECORDS,
+                offset=offset,
+                attributes=TRANSACTIONAL,
+                time=TIME + offset,
+                sequence=sequence & 0x7FFFFFFF,
             ),
         )
         offset, sequence, number = offset + RECORDS, sequence + RECORDS, number + 1
         if number % BATCHES == 0 or sequence >= records:
             yield (
                 offset,
-                _batch(_MARKER, offset, leader_epoch, _TRANSACTIONAL | _CONTROL, 1, producer, -1),
+                made(
+                    _MARKER,
+                    1,
+                    offset=offset,
+                    attributes=TRANSACTIONAL | CONTROL,
+                    time=TIME + offset,
+                    sequence=-1,
+                ),
             )
             offset += 1
-
-
-def _batch(
-    body: bytes,
-    offset: int,
-    leader_epoch: int,
-    attributes: int,
-    count: int,
-    producer: int,
-    sequence: int,
-) -> bytearray:
-    batch = bytearray(_HEADER.size + len(body))
-    time, length = TIME + offset, len(batch) - 12
-    batch[_HEADER.size :] = body
-    fields = [
-        offset,
-        length,
-        leader_epoch,
-        2,
-        0,
-        attributes,
-        count - 1,
-        time,
-        time,
-        producer,
-        0,
-        sequence,
-        count,
-    ]
-    _HEADER.pack_into(batch, 0, *fields)
-    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
-    return batch
 
 
 def _records(values: random.Random) -> bytes:

@@ -15,16 +15,15 @@ instructions, times the CPU seconds of the fastest session without it.
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from measuring import of_session, pytest_session
 
 TARGET = 0.050
 TESTS = 200
@@ -33,43 +32,14 @@ TESTS = 200
 COUNTING = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
 
 
-def session(folder: Path, words: Sequence[str], *, by: Sequence[str] = ()) -> str:
-    """Runs one session under the program `by` that measures it. Returns the output on stderr."""
-    command = [
-        *by,
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        *words,
-        str(folder),
-    ]
-    environment = os.environ | {"PYTEST_ADDOPTS": "", "PYTHONHASHSEED": "0"}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        sys.exit(
-            f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-        )
-    return done.stderr
-
-
 def cpu(folder: Path, words: Sequence[str]) -> float:
     """CPU seconds of one session."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    session(folder, words)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return of_session(folder, words)[1]
 
 
 def instructions(folder: Path, words: Sequence[str]) -> int:
     """Instructions of one session."""
-    counted = re.search(r"I\s+refs:\s+([\d,]+)", session(folder, words, by=COUNTING))
+    counted = re.search(r"I\s+refs:\s+([\d,]+)", pytest_session(folder, words, by=COUNTING))
     if counted is None:
         sys.exit("valgrind printed no count of instructions; it has to be one with cachegrind")
     return int(counted[1].replace(",", ""))

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import json
 import os
 import statistics
@@ -29,13 +28,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from verdict import BASELINE, HERE, checkout
+from measuring import BASELINE, HERE, CpuTime, checkout
 
 from linkflap.harness.model.wait import until
 
 SECONDS, CPU_SECONDS = 90.0, 130.0
 EVERY = 0.05
-_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
 SPARK = "org.apache.spark.deploy.SparkSubmit"
 SERVICE = "linkflap.judging.service"
 RUNS = (
@@ -78,40 +76,34 @@ class Session:
         )
 
 
-class Used:
+class Used(CpuTime):
     """CPU seconds of every descendant process, and which of them were Spark's JVMs."""
 
     def __init__(self) -> None:
-        self.cpu: dict[tuple[int, float], float] = {}
+        super().__init__()
         self.sparks: set[tuple[int, float]] = set()
 
-    def look(self, began: float) -> None:
-        """Samples the processes. wait(2) is not enough: Spark's daemon ignores the exits of its
-        workers, whose CPU time is then never counted."""
-        for process in below(began):
+    def look(self) -> list[psutil.Process]:
+        running = super().look()
+        for process in running:
             with contextlib.suppress(psutil.Error):
-                identity, times = (process.pid, process.create_time()), process.cpu_times()
-                self.cpu[identity] = times.user + times.system
+                identity = process.pid, process.create_time()
                 if (
                     identity not in self.sparks
                     and SPARK in process.cmdline()
                     and not forked_by_spark(process)
                 ):
                     self.sparks.add(identity)
+        return running
 
-    def end(self, began: float) -> None:
+    def end(self) -> None:
         """Ends the verifier service, which would wait for other sessions. The other processes end
         by themselves, and are counted."""
-        for process in below(began):
+        for process in self.look():
             with contextlib.suppress(psutil.Error):
                 if SERVICE in process.cmdline():
                     process.terminate()
-
-        def ended() -> bool:
-            self.look(began)
-            return not below(began)
-
-        until(ended, within=120, every=EVERY, what="all processes to end")
+        until(lambda: not self.look(), within=120, every=EVERY, what="all processes to end")
 
 
 def forked_by_spark(process: psutil.Process) -> bool:
@@ -119,16 +111,6 @@ def forked_by_spark(process: psutil.Process) -> bool:
     then, it has the JVM's command line."""
     parent = process.parent()
     return parent is not None and SPARK in parent.cmdline()
-
-
-def below(began: float) -> list[psutil.Process]:
-    """Processes of this session that are still running."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            if process.create_time() >= began - 1 and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
 
 
 def session(sources: Path, workers: int) -> Session:
@@ -163,20 +145,16 @@ def session(sources: Path, workers: int) -> Session:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, cwd=folder
         )
-        while child.poll() is None:
-            used.look(began)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(EVERY)
+        used.wait(child)
         seconds = time.time() - began
-        used.look(began)
-        used.end(began)
+        used.end()
         results = [json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))]
         if not results:
             out.seek(0)
             sys.exit(f"{sources}: pytest ended with {child.returncode}:\n{out.read()[-3000:]}")
     why = tuple(f"{each['run']}: {each['why']}" for each in results if each["verdict"] == "unknown")
     return Session(
-        seconds=seconds, cpu=sum(used.cpu.values()), sparks=len(used.sparks),
+        seconds=seconds, cpu=used.seconds, sparks=len(used.sparks),
         verdicts=Counter(each["verdict"] for each in results),
         failed=len(RUNS) - len(results), why=why,
     )  # fmt: skip
@@ -202,7 +180,6 @@ def main() -> None:
     )
     parser.add_argument("--no-baseline", action="store_true", help="only now: no ratio")
     asked = parser.parse_args()
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # processes whose parent has died are counted too
     now: list[Session] = []
     before: list[Session] = []
     with contextlib.ExitStack() as stack:

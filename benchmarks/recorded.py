@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import struct
 import subprocess
 import sys
 import tempfile
@@ -27,9 +28,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-from peak_memory import Memory
-from record_batches import ABORT, ABORTED, COMMIT, Batches, batch
+import numpy as np
+from measuring import Memory
 
+from linkflap.harness.log.layout import CONTROL, TRANSACTIONAL, batch_of, record
 from linkflap.harness.model.events import Captured
 from linkflap.harness.model.history import (
     Bounds,
@@ -40,7 +42,7 @@ from linkflap.harness.model.history import (
     SendGroup,
     Watermark,
 )
-from linkflap.harness.model.payload import PROCESS_SHIFT
+from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.rundir import Run, RunWriter, write_whole
@@ -54,6 +56,12 @@ RATE = 1600
 """Records per second of all producers together."""
 START, SECOND = 1_790_000_000_000_000_000, 1_000_000_000
 TARGET = 250
+ABORTED = 50
+"""One transaction of this many is aborted."""
+_VARINT_SHORT = 64
+"""Below this number, a zigzag varint takes one byte."""
+_MARKERS = [record(0, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 7)) for kind in (0, 1)]
+"""Of an ABORT and of a COMMIT."""
 
 
 class Written:
@@ -104,28 +112,52 @@ def write(root: Path, records: int, group: int) -> Path:
     return root
 
 
+class Batches:
+    """Batches of `count` records of one size, in which only the payload ids differ."""
+
+    def __init__(self, count: int) -> None:
+        value = bytes(range(48, 120))
+        name = HEADER.encode()
+        head = bytes([0, 0, 0, 32]) + b"key-" + bytes(12) + bytes([0x90, 0x01]) + value
+        tail = bytes([2, 2 * len(name)]) + name + bytes([2 * LAYOUT.size])
+        body = len(head) + len(tail) + LAYOUT.size
+        length = bytes([(2 * body) & 0x7F | 0x80, (2 * body) >> 7])
+        one = length + head + tail + bytes(LAYOUT.size)
+        assert count <= _VARINT_SHORT, "offset deltas of one byte"
+        self._records = np.tile(np.frombuffer(one, np.uint8), (count, 1))
+        self._records[:, len(length) + 2] = 2 * np.arange(count)
+        self._at = len(one) - LAYOUT.size
+        self.count = count
+
+    def data(self, each: Written, sequence: int) -> bytes:
+        """The records of a transaction."""
+        ids = np.empty(self.count, [("uid", ">i8"), ("operation", ">i8"), ("counter", ">i4")])
+        ids["uid"], ids["operation"] = each.first + np.arange(self.count), each.number
+        ids["counter"] = sequence + np.arange(self.count)
+        self._records[:, self._at :] = ids.view(np.uint8).reshape(self.count, -1)
+        return self._records.tobytes()
+
+
 def _segments(into: Path, every: Sequence[Written], group: int, epoch: int) -> None:
     batches = Batches(group)
     with (into / f"{0:020d}.log").open("wb", buffering=1 << 20) as out:
         for number, each in enumerate(every):
-            sequence, millis = number // PRODUCERS * group & 0x7FFFFFFF, each.time // 1_000_000
-            out.write(
-                batches.data(
-                    each.offset, each.producer, sequence, each.first, each.number, epoch, millis
+            sequence = number // PRODUCERS * group & 0x7FFFFFFF
+            for body, count, at, first, attributes in (
+                (batches.data(each, sequence), group, each.offset, sequence, TRANSACTIONAL),
+                (_MARKERS[not each.aborted], 1, each.offset + group, -1, TRANSACTIONAL | CONTROL),
+            ):
+                batch = batch_of(
+                    body,
+                    count,
+                    offset=at,
+                    leader_epoch=epoch,
+                    attributes=attributes,
+                    time=each.time // 1_000_000,
+                    producer=(each.producer, 0),
+                    sequence=first,
                 )
-            )
-            out.write(
-                batch(
-                    ABORT if each.aborted else COMMIT,
-                    each.offset + group,
-                    1,
-                    each.producer,
-                    -1,
-                    0x30,
-                    epoch,
-                    millis,
-                )
-            )
+                out.write(batch)
 
 
 def _operations(writer: RunWriter, every: Sequence[Written], group: int) -> None:

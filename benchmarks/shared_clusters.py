@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+from measuring import of_session
 
 OWN, SHARED = "linkflap_deployment", "linkflap_shared"
 TEST = """
@@ -51,31 +50,7 @@ def cost(folder: Path, fixture: str, tests: int, topology: str) -> tuple[float, 
     """Wall and CPU seconds of one session."""
     file = folder / f"test_{fixture}.py"
     file.write_text(TEST.format(fixture=fixture, tests=tests, topology=topology))
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:xdist",
-            str(file),
-        ],
-        cwd=folder,
-        env=os.environ | {"PYTEST_ADDOPTS": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        sys.exit(
-            f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-        )
-    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return of_session(folder, [str(file)])
 
 
 def main() -> None:

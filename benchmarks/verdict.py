@@ -14,8 +14,6 @@ baseline's.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import json
 import os
 import shutil
@@ -23,73 +21,35 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
 
-import psutil
+from measuring import BASELINE, HERE, CpuTime, checkout
 
-BASELINE = "912503b"
-HERE = Path(__file__).parents[1]
 MOST, MOST_OF_TEN, MANY = 0.4, 2.0, 10
-EVERY = 0.02
 COMMAND = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {} import main; main()"
-_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER, prctl(2)
-
-
-@contextlib.contextmanager
-def checkout(given: Path | None) -> Iterator[Path]:
-    """The baseline's sources: the given checkout, or a temporary worktree."""
-    if given:
-        yield given
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        at = Path(folder) / BASELINE
-        subprocess.run(
-            ["git", "-C", str(HERE), "worktree", "add", "--quiet", "--detach", str(at), BASELINE],
-            check=True,
-        )
-        try:
-            yield at
-        finally:
-            subprocess.run(
-                ["git", "-C", str(HERE), "worktree", "remove", "--force", str(at)], check=True
-            )
 
 
 def spent(sources: Path, *arguments: str) -> float:
-    """CPU seconds of a command and all its descendants. Ends this program if there is no verdict.
-
-    The processes are sampled. wait(2) is not enough: Spark's daemon ignores the exits of its
-    workers, whose CPU time is then never counted.
-    """
-    used: dict[tuple[int, float], float] = {}
+    """CPU seconds of a command and its descendants. Ends this program if there is no verdict."""
     # also for child processes that it starts with -m
     environment = os.environ | {"PYTHONPATH": str(sources)}
     with tempfile.TemporaryFile("w+") as out:
         name = "linkflap.cli" if (sources / "linkflap" / "cli").is_dir() else "linkflap.harness.cli"
         command = [sys.executable, "-c", COMMAND.format(name), str(sources), *arguments]
-        began = time.time() - 1 / os.sysconf("SC_CLK_TCK")
+        cpu = CpuTime()
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, cwd=sources
         )
-        while child.poll() is None:
-            for process in psutil.Process().children(recursive=True):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    if process.create_time() < began:  # of the command before
-                        continue
-                    times = process.cpu_times()
-                    used[process.pid, process.create_time()] = times.user + times.system
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(EVERY)
+        cpu.wait(child)
         out.seek(0)
         if child.returncode > 2:  # 0 valid, 1 invalid, 2 unknown
             sys.exit(
                 f"{sources}: linkflap {' '.join(arguments)} ended with "
                 f"{child.returncode}:\n{out.read()[-2000:]}"
             )
-    return sum(used.values())
+    return cpu.seconds
 
 
 def copies(runs: Sequence[Path], number: int, folder: Path) -> list[str]:
@@ -118,7 +78,6 @@ def main() -> None:
         help=f"a checkout of {BASELINE}, instead of a worktree made for this",
     )
     asked = parser.parse_args()
-    ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # processes whose parent has died are counted too
     with tempfile.TemporaryDirectory() as temporary, checkout(asked.baseline) as before:
         folder = Path(temporary)
         if not asked.runs:

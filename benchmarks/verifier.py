@@ -35,7 +35,7 @@ from pathlib import Path
 import mirrored_logs
 import plain_join
 from crc32c import crc32c
-from peak_memory import Memory
+from measuring import Memory
 
 from linkflap.harness.capture.folders import record
 from linkflap.harness.capture.logs_named import LogsRequest

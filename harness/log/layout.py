@@ -168,8 +168,30 @@ def batch(
 ) -> bytes:
     """A batch of records (key, value). `time` is in milliseconds; `producer` is an id and its
     epoch."""
-    body = b"".join(record(delta, *each) for delta, each in enumerate(records))
-    count = len(records)
+    return batch_of(
+        b"".join(record(delta, *each) for delta, each in enumerate(records)),
+        len(records),
+        offset=offset,
+        leader_epoch=leader_epoch,
+        attributes=attributes,
+        time=time,
+        producer=producer,
+        sequence=sequence,
+    )
+
+
+def batch_of(
+    body: bytes,
+    count: int,
+    *,
+    offset: int,
+    leader_epoch: int,
+    attributes: int,
+    time: int,
+    producer: tuple[int, int],
+    sequence: int,
+) -> bytes:
+    """A batch of `count` records whose bytes are `body`."""
     covered = _COVERED.pack(attributes, count - 1, time, time, *producer, sequence, count) + body
     length = len(covered) + CRC_FROM - LENGTH_ENDS
     return _HEAD.pack(offset, length, leader_epoch, MAGIC, crc32c(covered)) + covered
