@@ -7,8 +7,17 @@ read     file -> Scenario
 write    Scenario -> file
 """
 
-from linkflap.chaos.scenario_file.read import check_kafka, is_file, read
+from linkflap.chaos.scenario_file.read import LOADS_CLASSES, check_kafka, is_file, read
 from linkflap.chaos.scenario_file.schema import KEYS, json_schema
 from linkflap.chaos.scenario_file.write import render, save
 
-__all__ = ["KEYS", "check_kafka", "is_file", "json_schema", "read", "render", "save"]
+__all__ = [
+    "KEYS",
+    "LOADS_CLASSES",
+    "check_kafka",
+    "is_file",
+    "json_schema",
+    "read",
+    "render",
+    "save",
+]

@@ -98,6 +98,8 @@ _RESERVED: Final = re.compile(
 )
 """Settings that linkflap sets itself, that load code, that name files, or that bind to addresses
 beyond loopback."""
+LOADS_CLASSES: Final = re.compile(r".*\.class(?:es)?|.*class\.names?")
+"""Settings whose values are names of classes."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9.-]*")
 
 
@@ -106,8 +108,8 @@ def of_brokers(
 ) -> dict[str, str]:
     """The settings of a cluster's brokers, from the table with this key. Raises InputError."""
     at = ("cluster", key, "config")
-    for name in given:
-        if _RESERVED.fullmatch(name):
+    for name, value in given.items():
+        if _RESERVED.fullmatch(name) and not _of_own_build(reader, (*at, name), value, cluster):
             reader.fail(
                 (*at, name),
                 f"{name} changes listeners, folders, loaded classes or credentials, which no "
@@ -116,6 +118,28 @@ def of_brokers(
     config = _config(reader, at, given)
     _known(reader, at, kafka_settings.BROKER, config, [cluster.kafka])
     return config
+
+
+def _of_own_build(reader: Reader, at: KeyPath, value: Option, cluster: ClusterSpec) -> bool:
+    """Whether a setting that no release has names classes of the cluster's own build: that runs
+    anyway. Raises InputError for a class that is not there."""
+    name = at[-1]
+    if not isinstance(name, str) or not LOADS_CLASSES.fullmatch(name):
+        return False
+    if kafka_settings.knows(kafka_settings.BROKER, name):
+        return False
+    try:
+        build = look_for(cluster.kafka)
+    except InputError:
+        return False  # an image, or not a folder: `check_kafka` distinguishes them
+    for named in str(value).split(",") if build else ():
+        if build and not kafka_settings.has_class(build, named.strip()):
+            reader.fail(
+                at,
+                f"{name} is {named.strip()!r}, and the jars in {cluster.kafka} have no such class; "
+                "name one of theirs",
+            )
+    return build is not None
 
 
 def of_topics(reader: Reader, given: Mapping[str, Option], topology: Topology) -> dict[str, str]:

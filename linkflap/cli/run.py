@@ -57,11 +57,27 @@ def show_schedule(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
             f"  no reader reads {home}'s records on {cluster}, so what readers see there is not "
             f"judged: {add_readers(cluster, home)}"
         )
-    if started := commands(chosen):
-        click.echo("\ncommands of yours that it starts, each without a shell:")
-        for what, words in started.items():
-            click.echo(f"  {what:26} {shlex.join(words)}")
+    _show_code(chosen, commands(chosen))
     return 0
+
+
+def _show_code(chosen: Scenario, started: Mapping[str, Sequence[str]]) -> None:
+    """Prints the code of the user's that a run starts."""
+    from linkflap.chaos.scenario_file import LOADS_CLASSES
+
+    if started:
+        click.echo("\ncommands of yours that it starts, each without a shell:")
+    for what, words in started.items():
+        click.echo(f"  {what:26} {shlex.join(words)}")
+    loaded = [
+        f"  {cluster.name:10} {name} = {value}"
+        for cluster in chosen.topology.clusters
+        for name, value in cluster.config.items()
+        if LOADS_CLASSES.fullmatch(name)
+    ]
+    if loaded:
+        click.echo("\nclasses of your build that its brokers load:")
+        click.echo("\n".join(loaded))
 
 
 def _promised(chosen: Scenario) -> str:

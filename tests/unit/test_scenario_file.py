@@ -21,6 +21,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import NO_MIRROR, SCHEMA_VERSION, program_at
 from linkflap.harness.rundir import FORMAT, RunReader
 from linkflap.harness.runtimes.distribution import kafka_settings
+from linkflap.harness.runtimes.distribution.kafka import BROKER_CLASSES
 from linkflap.recording.run import check
 from linkflap.topologies import parse
 
@@ -307,6 +308,46 @@ def build(folder: Path, *constants: str) -> Path:
             b"".join(b"\x01" + len(text).to_bytes(2, "big") + text.encode() for text in constants),
         )
     return folder
+
+
+def test_a_build_s_own_plug_ins_are_loaded_and_their_settings_known(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    constants = ("plugin.", "store.", "class", "store.class", "bucket.name")
+    own = build(tmp_path / "libs", *constants)
+    with zipfile.ZipFile(own / "plugin.jar", "w") as jar:
+        for name in (*BROKER_CLASSES, "org.x.Store"):
+            jar.writestr(f"{name.replace('.', '/')}.class", b"")
+    text = GOOD.replace("A:3->B", f"A@{own}:3->B")
+
+    def with_setting(name: str, value: str = "org.x.Store") -> Path:
+        return made(
+            tmp_path, text.replace('"auto.create.topics.enable" = true', f'"{name}"="{value}"')
+        )
+
+    for known in ("plugin.store.class", "plugin.store.bucket.name", "plugin.bucket.name"):
+        read(with_setting(known), seed=1)
+    for unknown in ("plugin.store.bucket", "store.plug.bucket.name", "bucket.name.plugin"):
+        with pytest.raises(InputError, match=f"line 17: Kafka has no setting '{unknown}'"):
+            read(with_setting(unknown), seed=1)
+    with pytest.raises(
+        InputError, match=r"line 17: .* is 'org.x.Stare', and the jars in .* no such"
+    ):
+        read(with_setting("plugin.store.class", "org.x.Store, org.x.Stare"), seed=1)
+    for refused in ("authorizer.class.name", "plugin.metric.reporters", "plugin.store.location"):
+        with pytest.raises(InputError, match="which no scenario may; leave it out"):
+            read(with_setting(refused), seed=1)
+    path = with_setting("plugin.store.class")
+    run(path, "--dry-run")
+    shown = (
+        "classes of your build that its brokers load:\n  A          plugin.store.class = org.x.S"
+    )
+    assert shown in capfd.readouterr().out
+    with pytest.raises(InputError, match="allow this with --allow-commands"):
+        linkflap.main(["suite", str(path), "--runs", "1"], standalone_mode=False)
+    of_a_release = made(tmp_path, path.read_text().replace(f"A@{own}", "A"))
+    with pytest.raises(InputError, match="which no scenario may; leave it out"):
+        read(of_a_release, seed=1)
 
 
 def test_settings_of_a_build_of_ones_own_are_known_by_its_jars(tmp_path: Path) -> None:

@@ -7,19 +7,20 @@ values where Kafka's ConfigDef lists them or has a range: the union of all relea
 the releases themselves: `python -m linkflap.harness.runtimes.distribution.kafka_settings >
 kafka/settings.names`. A name need not be known to the cluster's own release, because brokers may be
 upgraded while a scenario runs. For a user's own build, every name in its jars is known too: the
-name of a setting, also of a plug-in's, is a constant of some class.
+name of a setting, also of a plug-in's, is a constant of some class, or several: prefixes that end
+with a dot, and the rest (`plugin.` `storage.` `bucket.name`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import re
-import struct
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -141,17 +142,43 @@ def knows(of: str, name: str, build: Kafka | None = None) -> bool:
     """Whether a release, or else the user's own `build`, has such a setting."""
     if name in settings(of) or (of == BROKER and name.startswith(_HANDED_ON)):
         return True
-    return build is not None and _mentions(build, (name, name.removeprefix(_SERVER_SIDE)))
+    if build is None:
+        return False
+    found = _constants(build)
+    return any(_composed(each, found) for each in (name, name.removeprefix(_SERVER_SIDE)))
 
 
-def _mentions(build: Kafka, words: Iterable[str]) -> bool:
-    """Whether one of these is a complete constant in a class of these jars (Java Virtual Machine
-    Specification, 4.4.7)."""
-    constants = [b"\x01" + struct.pack(">H", len(word)) + word.encode() for word in set(words)]
-    return any(
-        any(constant in body for constant in constants)
+def has_class(build: Kafka, name: str) -> bool:
+    """Whether the jars of a build have a class of this name."""
+    wanted = f"{name.replace('.', '/')}.class"
+    for path in build.jars:
+        with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as jar:
+            if wanted in jar.NameToInfo:
+                return True
+    return False
+
+
+def _composed(name: str, found: Collection[str]) -> bool:
+    """Whether a name is one of these constants, or a prefix with its dot and such a name."""
+    return name in found or any(
+        name[: dot.end()] in found and _composed(name[dot.end() :], found)
+        for dot in re.finditer(r"\.", name)
+    )
+
+
+_CONSTANT: Final = re.compile(rb"(?=\x01\x00([\x01-\x7f])([a-z][a-z0-9.-]*))")
+
+
+@functools.cache
+def _constants(build: Kafka) -> frozenset[str]:
+    """What may be a part of a setting's name, of all constants in the classes of these jars (Java
+    Virtual Machine Specification, 4.4.7)."""
+    return frozenset(
+        text[: size[0]].decode()
         for jar in build.jars
         for body in _classes(jar)
+        for size, text in _CONSTANT.findall(body)
+        if size[0] <= len(text)
     )
 
 
