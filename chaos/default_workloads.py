@@ -61,7 +61,7 @@ def default_workloads(topology: Topology, home: str, **records: Option) -> tuple
 
 
 def default_readers(topology: Topology, home: str) -> tuple[WorkloadSpec, ...]:
-    """The readers among them."""
+    """The readers of the default workloads."""
     return tuple(w for w in default_workloads(topology, home) if w.kind not in PRODUCERS)
 
 

@@ -66,7 +66,7 @@ def check(schedule: Sequence[FaultSpec], topology: Topology) -> None:
     before = {spec.id: _before(spec, schedule) for spec in schedule}
     for spec in schedule:
         if spec.name.fails_over:
-            _check_nothing_revived(spec, schedule, before)
+            _check_nothing_restarted(spec, schedule, before)
         if spec.name.fails_over or spec.fault in (REVERSE, KILL):
             _check_reversed(spec, before[spec.id], topology)
 
@@ -112,8 +112,9 @@ def check_in_sync(scenario: Scenario) -> None:
 
 
 def check_attached(scenario: Scenario) -> None:
-    """Raises InputError for what would touch more than the run's own on clusters that linkflap did
-    not start: a fault, with its name, or a consumer group."""
+    """Raises InputError if a fault or a consumer group would affect other applications on a cluster
+    that linkflap did not start.
+    """
     if not scenario.topology.attached:
         return
     for spec in scenario.schedule:
@@ -123,8 +124,8 @@ def check_attached(scenario: Scenario) -> None:
         group = group_of(workload)
         if group and not group.startswith(OWN_GROUPS):
             raise InputError(
-                f"group {group!r} of workload {workload.kind} may be somebody else's on clusters "
-                f"that linkflap did not start; let its name begin with {OWN_GROUPS}"
+                f"group {group!r} of workload {workload.kind} may belong to another application "
+                f"on clusters that linkflap did not start; let its name begin with {OWN_GROUPS}"
             )
 
 
@@ -198,7 +199,7 @@ def _before(spec: FaultSpec, schedule: Sequence[FaultSpec]) -> list[FaultSpec]:
     return found
 
 
-def _check_nothing_revived(
+def _check_nothing_restarted(
     failover: FaultSpec, schedule: Sequence[FaultSpec], before: Mapping[str, Sequence[FaultSpec]]
 ) -> None:
     """Refuses a fault whose heal would restart the mirror that a failover has ended, or a broker of
@@ -208,7 +209,7 @@ def _check_nothing_revived(
     """
     for spec in (spec for spec in schedule if spec.fault not in OF_CLIENTS):
         if (
-            not _heals_what_ended(spec, failover)
+            not _restarts_what_ended(spec, failover)
             or spec in before[failover.id]
             or _reversed_between(failover, before[spec.id])
         ):
@@ -223,7 +224,7 @@ def _check_nothing_revived(
             )
 
 
-def _heals_what_ended(spec: FaultSpec, failover: FaultSpec) -> bool:
+def _restarts_what_ended(spec: FaultSpec, failover: FaultSpec) -> bool:
     """Whether the heal of a fault starts the mirror that the failover ends, or a broker of the
     source that the failover kills."""
     mirror = spec.fault == KILL and spec.target == failover.target
@@ -432,7 +433,7 @@ class Player:
             self._ended[spec.id].set()
 
     def _play(self, spec: FaultSpec) -> None:
-        if not self._due(spec):
+        if not self._wait_until_due(spec):
             return
         window = FaultWindow(spec, FAULTS[spec.fault](spec, self._world), self._world.recorder)
         window.start()
@@ -441,7 +442,7 @@ class Player:
         self._begun[spec.id].set()
         self._under_way[spec.id] = spec
         try:
-            self._break(window)
+            self._inject_and_hold(window)
         finally:
             if self._heal(window):
                 self._healed_at[spec.id] = now()
@@ -459,7 +460,7 @@ class Player:
             if other.target == target and other.name.fails_over:
                 del self._under_way[name]
 
-    def _due(self, spec: FaultSpec) -> bool:
+    def _wait_until_due(self, spec: FaultSpec) -> bool:
         """Waits for the fault's time and condition. False if the condition did not come true or the
         run ended first; then there is no bite, and the verdict is unknown at best."""
         world, waits = self._world, condition(spec.when)
@@ -468,21 +469,21 @@ class Player:
             began = max(
                 [
                     self._began,
-                    *(self._follows(spec, name) for name in waits.after),
-                    *(self._joins(spec, name) for name in waits.during),
+                    *(self._wait_for_end_of(spec, name) for name in waits.after),
+                    *(self._wait_for_start_of(spec, name) for name in waits.during),
                 ]
             )
             pause((began - now()) / 1e9 + spec.at, self._too_late)
             waited, holds = now(), waits.watch(spec, world)
             until(
-                lambda: self._too_late() or holds() or self._over(waits.during),
+                lambda: self._too_late() or holds() or self._ended_among(waits.during),
                 within=patient(TRIGGER_DEADLINE),
                 what=f"{spec.when} before fault {spec.id}",
                 every=0.005,
             )
-            self._joined(spec, waits.during)
+            self._check_still_under_way(spec, waits.during)
             if world.clients.all_ended and not world.stopping:
-                raise FaultError("every program that writes had ended before it began")
+                raise FaultError("every writing program had exited before the fault began")
         except LinkflapError as error:
             self._triggered(spec, waited, hit=False)
             self._world.recorder.write(
@@ -511,7 +512,7 @@ class Player:
                 Trigger(target=spec.target, id=spec.id, when=spec.when, hit=hit, seconds=seconds)
             )
 
-    def _follows(self, spec: FaultSpec, before: str) -> int:
+    def _wait_for_end_of(self, spec: FaultSpec, before: str) -> int:
         """Waits until the fault `before` has ended, and returns the time. Raises FaultError if it
         was not played or not healed."""
         ended = self._ended[before]
@@ -524,7 +525,7 @@ class Player:
             raise FaultError(f"fault {before}, which it follows, was not played or not healed")
         return self._healed_at.get(before, self._began)
 
-    def _joins(self, spec: FaultSpec, other: str) -> int:
+    def _wait_for_start_of(self, spec: FaultSpec, other: str) -> int:
         """Waits until the fault `other`, which this one overlaps, has begun, and returns the time.
         Raises FaultError if it was not played.
 
@@ -542,15 +543,15 @@ class Player:
             raise FaultError(f"fault {other}, which it must overlap, was not played")
         return self._begun_at.get(other, self._began)
 
-    def _joined(self, spec: FaultSpec, during: Sequence[str]) -> None:
+    def _check_still_under_way(self, spec: FaultSpec, during: Sequence[str]) -> None:
         """Raises FaultError if a fault that this one must overlap has already ended."""
-        if over := self._over(during):
+        if over := self._ended_among(during):
             raise FaultError(f"fault {over[0]}, which {spec.id} must overlap, had already ended")
 
-    def _over(self, faults: Sequence[str]) -> list[str]:
+    def _ended_among(self, faults: Sequence[str]) -> list[str]:
         return [fault for fault in faults if self._ended[fault].is_set()]
 
-    def _break(self, window: FaultWindow) -> None:
+    def _inject_and_hold(self, window: FaultWindow) -> None:
         """Injects the fault, measures its bite and holds it for its duration.
 
         It is then held until faults that must begin during it have begun, and for its duration once
@@ -567,14 +568,14 @@ class Player:
                 clients.start_in(window.spec.id)
             self._measured[window.spec.id].set()
             pause((injected - now()) / 1e9 + lasts, lambda: self._world.stopping)
-            if not self._joined_by_all(window.spec.id):
+            if not self._all_overlaps_settled(window.spec.id):
                 pause(
                     patient(HELD_FOR),
-                    lambda: self._world.stopping or self._joined_by_all(window.spec.id),
+                    lambda: self._world.stopping or self._all_overlaps_settled(window.spec.id),
                 )
                 pause(lasts, lambda: self._world.stopping)
 
-    def _joined_by_all(self, fault: str) -> bool:
+    def _all_overlaps_settled(self, fault: str) -> bool:
         """Whether each fault that must begin during this one has begun, or will not be played."""
         return all(
             self._begun[other].is_set() or self._ended[other].is_set()
@@ -589,7 +590,7 @@ class Player:
         return failure is None
 
 
-def spared(scenario: Scenario) -> Mapping[str, bool]:
+def untouched_links(scenario: Scenario) -> Mapping[str, bool]:
     """Name of a link -> whether clients write records that pass over it. Only links that no fault
     targets, nor their clusters; empty if the schedule is empty."""
     targets = [spec.target for spec in scenario.schedule]
@@ -611,14 +612,14 @@ def describe(schedule: Sequence[FaultSpec]) -> Mapping[str, str]:
     return {
         spec.id: (
             f"at {spec.at:4.1f} s {f'for {spec.duration:4.1f} s' if spec.duration else '':10}  "
-            f"{spec.fault} on {spec.target}{_once(spec.when)}"
+            f"{spec.fault} on {spec.target}{_condition_text(spec.when)}"
             + (f"  {dict(spec.options)}" if spec.options else "")
         )
         for spec in schedule
     }
 
 
-def _once(when: str) -> str:
+def _condition_text(when: str) -> str:
     waits = condition(when)
     once = str(replace(waits, after=(), during=()))
     conditions = [

@@ -42,7 +42,7 @@ def source(spec: FaultSpec) -> str:
     return spec.on.source
 
 
-def own(cluster: str, world: World) -> list[tuple[str, int]]:
+def home_partitions(cluster: str, world: World) -> list[tuple[str, int]]:
     """(topic, partition) of the data topics whose home is this cluster."""
     return [
         (topic, n)
@@ -55,13 +55,13 @@ def own(cluster: str, world: World) -> list[tuple[str, int]]:
 def mirror_holds(spec: FaultSpec, world: World, least: int = 1) -> bool:
     """The mirror holds records that it has fetched and the destination's replicas do not have yet;
     `:5000`, at least 5000 bytes of them."""
-    stage = _stage(spec, world)
+    stage = _mirror_stage(spec, world)
     return stage is not None and stage.held >= least
 
 
 def handing_over(spec: FaultSpec, world: World, least: int = 1) -> bool:
     """The mirror is handing its topics over: a failover has begun and not ended."""
-    stage = _stage(spec, world)
+    stage = _mirror_stage(spec, world)
     return stage is not None and stage.handing_over
 
 
@@ -70,15 +70,17 @@ def partly_promoted(spec: FaultSpec, world: World, least: int = 1) -> bool:
     not all; `:2`, at least two."""
     destination = spec.on.destination or source(spec)
     cluster = world.deployment.clusters[destination]
-    stage = _stage(spec, world)
+    stage = _mirror_stage(spec, world)
     if stage is None or not stage.handing_over:
         return False
     led = _leaders(destination, world)
-    promoted = [led.get(tp, -1) in cluster.brokers for tp in _mirrored_to(destination, world)]
+    promoted = [
+        led.get(tp, -1) in cluster.brokers for tp in _mirrored_partitions(destination, world)
+    ]
     return least <= sum(promoted) < len(promoted)
 
 
-def _stage(spec: FaultSpec, world: World) -> MirrorStage | None:
+def _mirror_stage(spec: FaultSpec, world: World) -> MirrorStage | None:
     """The state that the target's mirror reports, or for a cluster the mirror into it. None if the
     mirror does not answer."""
     cluster = spec.target.removeprefix("*->") if spec.target.startswith("*") else source(spec)
@@ -98,7 +100,7 @@ def _stage(spec: FaultSpec, world: World) -> MirrorStage | None:
     )
 
 
-def _mirrored_to(cluster: str, world: World) -> list[tuple[str, int]]:
+def _mirrored_partitions(cluster: str, world: World) -> list[tuple[str, int]]:
     """(topic, partition) of the data topics whose home is another cluster."""
     return [
         (name, n)
@@ -140,10 +142,11 @@ def rebalancing(spec: FaultSpec, world: World, least: int = 1) -> bool:
 
 
 def epochs(spec: FaultSpec, world: World) -> dict[TopicPartition, int]:
-    """Since the fault began to wait, the leader epoch of a partition of the target's source has
-    changed; `:2`, of at least two partitions."""
+    """The leader epoch of a partition of the target's source has changed since the fault began to
+    wait; `:2`, of at least two partitions.
+    """
     admin = AdminClient(quiet(world.deployment.clusters[source(spec)].bootstrap))
-    return leader_epochs(admin, own(source(spec), world), within=ANSWERS_WITHIN)
+    return leader_epochs(admin, home_partitions(source(spec), world), within=ANSWERS_WITHIN)
 
 
 UNDER_WAY: Final = 1000
@@ -178,16 +181,16 @@ def _open_transactions(spec: FaultSpec, world: World, least: int = 1) -> bool:
 def _open_partitions(spec: FaultSpec, world: World, least: int = 1) -> bool:
     """The last stable offset of a partition on the target's source is below its high watermark;
     `:3`, of at least three partitions."""
-    return _unstable(source(spec), world) >= least
+    return _count_unstable(source(spec), world) >= least
 
 
 def _open_at_destination(spec: FaultSpec, world: World, least: int = 1) -> bool:
     """A partition on the link's destination has records of a transaction and not its marker; `:3`,
     at least three partitions."""
-    return _unstable(spec.on.destination or spec.on.source, world) >= least
+    return _count_unstable(spec.on.destination or spec.on.source, world) >= least
 
 
-def _unstable(cluster: str, world: World) -> int:
+def _count_unstable(cluster: str, world: World) -> int:
     """The number of partitions on a cluster whose last stable offset is below the high watermark.
 
     Partitions of every home count, because after a failover the clients of another home write here.
@@ -236,26 +239,26 @@ def _seen_on_both_sides(spec: FaultSpec, world: World, least: int = SEEN) -> boo
 def _segments_deleted(spec: FaultSpec, world: World, least: int = 1) -> bool:
     """Retention has deleted segments of every partition on the target's source: each log start
     offset is at least 1, or the given offset."""
-    mine = own(source(spec), world)
-    starts = _answered(source(spec), world, mine, "start")
-    return len(starts) == len(mine) and all(start >= least for start in starts.values())
+    partitions = home_partitions(source(spec), world)
+    starts = _offsets(source(spec), world, partitions, "start")
+    return len(starts) == len(partitions) and all(start >= least for start in starts.values())
 
 
 def _mirrored(spec: FaultSpec, world: World, least: int = 100) -> bool:
     """Both clusters have 100 common offsets of every partition, or the given number: the
     destination's high watermark is that far above the source's log start offset."""
     destination = spec.on.destination
-    mine = own(source(spec), world)
+    partitions = home_partitions(source(spec), world)
     start, high = (
-        _answered(source(spec), world, mine, "start"),
-        _answered(destination or source(spec), world, mine, "high"),
+        _offsets(source(spec), world, partitions, "start"),
+        _offsets(destination or source(spec), world, partitions, "high"),
     )
-    return start.keys() == high.keys() == set(mine) and all(
-        high[tp] - start[tp] >= least for tp in mine
+    return start.keys() == high.keys() == set(partitions) and all(
+        high[tp] - start[tp] >= least for tp in partitions
     )
 
 
-def _answered(
+def _offsets(
     cluster: str, world: World, partitions: list[tuple[str, int]], which: Bound
 ) -> dict[tuple[str, int], int]:
     admin = AdminClient(quiet(world.deployment.clusters[cluster].bootstrap))
@@ -270,8 +273,9 @@ def _mirror_behind(spec: FaultSpec, world: World, least: int = 1) -> bool:
 
 
 def _program_stopped(spec: FaultSpec, world: World, least: int = 1) -> bool:
-    """A program of the user's on the target's source has stopped itself (SIGSTOP): it marks a
-    moment at which it can be killed."""
+    """A user's program on the target's source has stopped itself with SIGSTOP, to mark a moment at
+    which it can be killed.
+    """
     return sum(program.any_suspended for program in world.clients.programs(source(spec))) >= least
 
 
@@ -282,8 +286,9 @@ CHANGES: Mapping[str, Change] = MappingProxyType({"leader-epoch-changed": epochs
 
 
 def _requested(api: str, spec: FaultSpec, world: World) -> int:
-    """Since the fault began to wait, recorded programs have sent a request of this API to the
-    target's source; `:3`, three requests."""
+    """Recorded programs have sent a request of this API to the target's source since the fault
+    began to wait; `:3`, three requests.
+    """
     recorder = world.deployment.recorders.get(source(spec))
     return 0 if recorder is None else recorder.requested(api)
 
@@ -320,8 +325,9 @@ _LASTING: Final = frozenset(
 )
 """Triggers that stay true once they are true: their counts never decrease."""
 _LASTING_EVERY: Final = 20_000_000
-"""Nanoseconds between two evaluations of such a trigger, because each one asks every process of the
-clients. Other triggers are evaluated without a pause: their moment may be short."""
+"""Nanoseconds between two evaluations of a lasting trigger, because each evaluation queries every
+client process. Other triggers are evaluated without a pause: their moment may be short.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,10 +348,11 @@ class Condition:
         return (*self.after, *self.during)
 
     def watch(self, spec: FaultSpec, world: World) -> Callable[[], bool]:
-        """A function that says whether all triggers are true. Triggers of CHANGES compare with the
-        values at the time of this call."""
-        asked = [_asked(name, least, spec, world) for name, least in self.triggers]
-        return lambda: all(one() for one in asked)
+        """A function that returns whether all triggers are true. Triggers of CHANGES compare with
+        the values at the time of this call.
+        """
+        evaluations = [_evaluation(name, least, spec, world) for name, least in self.triggers]
+        return lambda: all(one() for one in evaluations)
 
     def holds(self, spec: FaultSpec, world: World) -> bool:
         """Whether all triggers are true now."""
@@ -359,14 +366,14 @@ class Condition:
         return _AND.join(terms) or _ALWAYS
 
 
-def _asked(name: str, least: int | None, spec: FaultSpec, world: World) -> Callable[[], bool]:
-    """A function that says whether one trigger is true."""
+def _evaluation(name: str, least: int | None, spec: FaultSpec, world: World) -> Callable[[], bool]:
+    """A function that evaluates one trigger."""
     if name in TRIGGERS:
         trigger = TRIGGERS[name]
-        question = (
+        evaluate = (
             partial(trigger, spec, world) if least is None else partial(trigger, spec, world, least)
         )
-        return _until_true(question) if name in _LASTING else question
+        return _until_true(evaluate) if name in _LASTING else evaluate
     if name in COUNTS:
         count, begun = COUNTS[name], COUNTS[name](spec, world)
         return lambda: count(spec, world) - begun >= (1 if least is None else least)
@@ -384,19 +391,19 @@ def _asked(name: str, least: int | None, spec: FaultSpec, world: World) -> Calla
     return changed
 
 
-def _until_true(question: Callable[[], bool]) -> Callable[[], bool]:
+def _until_true(evaluate: Callable[[], bool]) -> Callable[[], bool]:
     """Wraps a trigger of _LASTING: evaluates it every _LASTING_EVERY nanoseconds until it is true,
     and never again."""
-    true, asked = False, 0
+    true, evaluated = False, 0
 
-    def so_far() -> bool:
-        nonlocal true, asked
-        if not true and now() - asked >= _LASTING_EVERY:
-            asked = now()
-            true = question()
+    def evaluate_until_true() -> bool:
+        nonlocal true, evaluated
+        if not true and now() - evaluated >= _LASTING_EVERY:
+            evaluated = now()
+            true = evaluate()
         return true
 
-    return so_far
+    return evaluate_until_true
 
 
 def condition(when: str) -> Condition:
@@ -435,7 +442,7 @@ def documented(name: str) -> object:
 
 
 def recorded_only(condition: Condition) -> bool:
-    """Whether it waits for requests of programs, which a recorder has to see."""
+    """Whether the condition waits for requests of programs, which only a recorder can see."""
     return any(name in COUNTS for name, _ in condition.triggers)
 
 

@@ -108,7 +108,9 @@ OF_CLIENTS: Final = frozenset(name for name in FAULTS if FaultName(name).of_clie
 OF_PROGRAMS: Final = frozenset(name for name in FAULTS if name.startswith("program-"))
 """Faults of users' programs. A scenario has programs only if its author wrote them into it."""
 ON_THE_WIRE: Final = OF_PROGRAMS - {"program-pause"}
-"""Those that recorders do to requests, and that have an effect only once there are some."""
+"""Faults that a recorder applies to requests. They have an effect only if programs send
+requests.
+"""
 OF_CERTIFICATES: Final = frozenset({"certificate-expired", "certificate-untrusted"})
 """Faults of certificates, which only clusters with TLS have."""
 IN_CONTAINERS: Final = frozenset({"broker-disconnect", "broker-memory-limit", "partition"})
@@ -135,8 +137,9 @@ ON_ATTACHED: Final = frozenset(
         "topic-recreated",
     }
 )
-"""Faults that touch only what is a run's own, so that they can be played on clusters that linkflap
-did not start."""
+"""Faults that affect only this run's links, clients and topics, so that they can be played on
+clusters that linkflap did not start.
+"""
 BY_COMMAND: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         "broker-kill": ("kill", "start"),
@@ -144,7 +147,8 @@ BY_COMMAND: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "broker-pause": ("pause", "resume"),
     }
 )
-"""Faults that can be played there too, by the user's commands for the cluster's brokers: which."""
+"""Faults that can be played there too, and which of the user's commands for the cluster's brokers
+each needs."""
 BEYOND_ITS_OWN: Final[Mapping[str, str]] = MappingProxyType(
     {
         "leadership-move": "it would move the leaders of other topics too",
@@ -152,7 +156,9 @@ BEYOND_ITS_OWN: Final[Mapping[str, str]] = MappingProxyType(
         "program-unanswered": "linkflap records no programs before such clusters",
     }
 )
-"""Why some others cannot; the rest needs a broker's process, disk, container or certificate."""
+"""Why some other faults cannot be played there. The remaining ones need a broker's process, disk,
+container or certificate.
+"""
 BY_FAKETIME: Final = frozenset({"clock-skew"})
 """Faults that need libfaketime (`harness.runtimes.faketime`)."""
 

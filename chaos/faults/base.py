@@ -22,8 +22,9 @@ T = TypeVar("T")
 
 
 class FaultBase:
-    """What a fault is unless its class says otherwise: its heal restores everything, and it has no
-    options. `reason` is None for a target that it can be applied to, else one sentence."""
+    """Defaults of faults: the heal restores everything, and there are no options. `reason` returns
+    None for a legal target, else one sentence.
+    """
 
     restores = True
     options: ClassVar[Mapping[str, OptionAbout]] = {}
@@ -35,7 +36,9 @@ class FaultBase:
         self._values = settings(spec, self.options)
 
     def _admin(self, cluster: str) -> AdminClient:
-        """A new one each time: the answers of one end with it."""
+        """A new client for each call, because a client's pending answers are lost when it is
+        closed.
+        """
         return AdminClient(quiet(self._world.deployment.clusters[cluster].bootstrap))
 
     @classmethod
@@ -44,7 +47,7 @@ class FaultBase:
 
     @classmethod
     def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
-        """What a scenario lacks for this fault, in words; None: nothing."""
+        """What this fault needs and the scenario lacks, in words; None if nothing is missing."""
         del spec, scenario
         return None
 
@@ -57,10 +60,10 @@ def settings(spec: FaultSpec, options: Mapping[str, OptionAbout]) -> dict[str, O
             f"fault {spec.id!r} ({spec.fault}) has no option "
             f"{unknown[0]!r}{nearest(unknown[0], options)}; it has {known}"
         )
-    return {name: _read(spec, name, about) for name, about in options.items()}
+    return {name: _checked_option(spec, name, about) for name, about in options.items()}
 
 
-def _read(spec: FaultSpec, name: str, about: OptionAbout) -> Option:
+def _checked_option(spec: FaultSpec, name: str, about: OptionAbout) -> Option:
     if name not in spec.options:
         return about.default
     given = spec.options[name]
@@ -102,20 +105,20 @@ def watch(
     bites; the seconds count from the last time it fell (`until`)."""
     seen: tuple[bool, object] = (False, "nothing")
 
-    def over() -> bool:
+    def bites_or_ends() -> bool:
         nonlocal seen
         seen = measure()
         return seen[0] or world.stopping
 
-    def left() -> float | None:
+    def remaining() -> float | None:
         return seen[1] if isinstance(seen[1], int | float) else None
 
     with contextlib.suppress(DeadlineExceeded):
         until(
-            over,
+            bites_or_ends,
             within=within,
             what=f"{observable} to show the fault",
-            left=left if falling else None,
+            remaining=remaining if falling else None,
         )
     return Bite(bit=seen[0], observable=observable, measured=seen[1], expected=expected)
 
@@ -149,7 +152,9 @@ def watch_answered(
     *,
     within: float,
 ) -> Bite:
-    """As `watch`. Without an answer `before` the fault (its seconds), there is no bite."""
+    """As `watch`. There is no bite if the round trip before the fault (`before`, in seconds) was
+    not answered.
+    """
     if before is None:
         return Bite(
             bit=False,

@@ -1,8 +1,9 @@
 """Faults of one broker: killed, restarted, suspended, disconnected, without disk, memory or time.
 
-Healed means that the broker's process runs, its own listener answers, and it is back in the ISR of
-every partition of which it has a replica and its cluster has a leader, by the metadata. Other
-faults may break other brokers."""
+A broker is healed when its process runs, its own listener answers, and it is in the ISR of every
+partition that has a replica on it, by the metadata. Partitions with only a mirror in the ISR are
+skipped. Other brokers are not checked, because other faults may hold them.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ class BrokerParts:
         """Seconds of a round trip on the broker's own CLIENT listener; None without an answer."""
         return probe.reach(self.broker.client_address, within=within)
 
-    def look(self) -> None:
+    def measure_before(self) -> None:
         """Before the fault: measures the round trip, and notes the partitions that the broker
         replicates."""
         self.before = self.answers(within=ANSWERS_WITHIN)
@@ -96,7 +97,7 @@ class BrokerParts:
             self.before, self._world, observable, expected, measure, within=within
         )
 
-    def gone(self) -> tuple[bool, object]:
+    def unanswered(self) -> tuple[bool, object]:
         """A measurement: whether the broker no longer answers."""
         seconds = self.answers(within=UNANSWERED_WITHIN)
         return seconds is None, {
@@ -107,8 +108,8 @@ class BrokerParts:
     def heal(self, *, still_cut_by: Sequence[str] = ()) -> list[str]:
         """Runs the broker again from any state, and checks that it is healthy. Raises FaultError.
 
-        `still_cut_by`: lasting partition faults of its cluster, which may keep it out of the ISR
-        until they are healed.
+        `still_cut_by`: network partitions of its cluster that still last and may keep it out of the
+        ISR.
         """
         try:
             if self.broker.state == "paused":
@@ -120,33 +121,32 @@ class BrokerParts:
                 within=HEALS_WITHIN,
                 what=f"broker {self._target} to answer",
             )
-            held = 0 if still_cut_by else self._whole()
+            held = 0 if still_cut_by else self._wait_until_in_sync()
         except LinkflapError as error:
             raise FaultError(
                 f"broker {self._target} was not healed: {error}; see {self.broker.log}"
             ) from error
-        whole = f"in the ISR of all {held} partitions that it holds and its cluster leads"
+        in_sync = f"in the ISR of all {held} partitions that it holds and its cluster leads"
         if still_cut_by:
-            whole = (
-                f"its place in the ISR not asked: {', '.join(still_cut_by)} still cuts its cluster"
-            )
-        return [f"process of {self._target} runs", "its listener answers", whole]
+            in_sync = f"ISR not checked: {', '.join(still_cut_by)} still cuts its cluster"
+        return [f"process of {self._target} runs", "its listener answers", in_sync]
 
-    def _whole(self) -> int:
-        """The number of partitions that it replicates, once it is in the ISR of all of them. Raises
-        DeadlineExceeded."""
+    def _wait_until_in_sync(self) -> int:
+        """Waits until the broker is in the ISR of every partition that it replicates and that one
+        of the cluster's own brokers has in sync. Returns their number. Raises DeadlineExceeded.
+        """
         admin = AdminClient(quiet(self.cluster.bootstrap))
         missing: list[str] = ["metadata"]
         held = 0
 
-        def whole() -> bool:
+        def in_sync() -> bool:
             nonlocal missing, held
             with contextlib.suppress(KafkaException):
                 missing, held = self._missing(admin)
             return not missing
 
         until(
-            whole,
+            in_sync,
             within=HEALS_WITHIN,
             what=f"{self._target} to be in the ISR again",
             every=0.1,
@@ -197,11 +197,11 @@ class BrokerFault(FaultBase, ABC):
         """Breaks the broker, and returns when it is broken."""
 
     def inject(self) -> None:
-        self._parts.look()
+        self._parts.measure_before()
         self.take_down(self._parts.broker)
 
     def measure(self) -> tuple[bool, object]:
-        return self._parts.gone()
+        return self._parts.unanswered()
 
     def bite(self) -> Bite:
         return self._parts.bite(
@@ -216,14 +216,14 @@ def confines_of(broker: Broker, spec: FaultSpec) -> Confines:
     """Raises InputError if the broker is not in a container."""
     if broker.confines is None:
         raise InputError(
-            f"fault {spec.id!r} ({spec.fault}) is done to containers, and brokers here are in none;"
+            f"fault {spec.id!r} ({spec.fault}) needs brokers in containers;"
             " run it with --runtime docker"
         )
     return broker.confines
 
 
 class ConfinedFault(BrokerFault):
-    """A fault of one broker's container. `let_go` undoes it, and returns what it has checked."""
+    """A fault of one broker's container. `undo` reverts it, and returns what it has checked."""
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
@@ -238,13 +238,13 @@ class ConfinedFault(BrokerFault):
         ]
         return sorted({owner for blocks in every for owner in blocks} - {self._id})
 
-    def let_go(self) -> Sequence[str]:
+    def undo(self) -> Sequence[str]:
         """Undoes the fault; may be called again. Raises LinkflapError."""
         raise AssertionError("each fault says how")
 
     def heal(self) -> Sequence[str]:
         try:
-            undone = self.let_go()
+            undone = self.undo()
         except LinkflapError as error:
             broker = self._parts.broker
             raise FaultError(
@@ -284,9 +284,9 @@ class BrokerRestart(BrokerFault):
 class BrokerPause(BrokerFault):
     """Suspends a broker's process, and resumes it at the end.
 
-    Breaks    everyone who waits for it. Past its session timeout it is fenced without knowing it,
-              and may answer old requests later: a produce that timed out can be written after the
-              pause.
+    Breaks    every client and broker that waits for it. After its session timeout the controller
+              fences it. On resuming it may still execute old requests: a produce that timed out can
+              be written after the pause.
     Bite      the broker answered a round trip before; in the window a connection to it is accepted
               and stays silent.
     Heal      its process runs, its listener answers, it is in the ISR of every partition that it
@@ -308,8 +308,8 @@ class BrokerPause(BrokerFault):
 class BrokerDisconnect(ConfinedFault):
     """Takes a broker's container off its network, and puts it back at the end.
 
-    Breaks    every connection of the broker: to its peers, to its clients, over its links. Its
-              process sees only silence.
+    Breaks    every connection of the broker: to its peers, to its clients, over its links. To its
+              process, the peers just stop answering.
     Bite      the broker answered a round trip before and does not in the window, and is on no
               network.
     Heal      it is on its network again with its address, its listener answers, it is in the ISR of
@@ -326,7 +326,7 @@ class BrokerDisconnect(ConfinedFault):
         connected = self.confines.connected
         return silent and not connected, {"on_network": connected, "round_trip": seen}
 
-    def let_go(self) -> Sequence[str]:
+    def undo(self) -> Sequence[str]:
         self.confines.reconnect()
         if not self.confines.connected:
             raise FaultError(
@@ -340,8 +340,8 @@ _ENDS_WITHIN: Final = 60.0
 
 
 class BrokerDiskFull(BrokerFault):
-    """Fills the disk of a broker's log directory; option spare (MB it has for the start before
-    that). Needs root.
+    """Fills the disk of a broker's log directory; option spare (MB left free for its start, then
+    filled too). Needs root.
 
     Breaks    every append and every roll of a segment: the broker marks its only log directory as
               offline and exits; started again, it exits again. When it recovers its logs after the
@@ -354,10 +354,10 @@ class BrokerDiskFull(BrokerFault):
 
     options: ClassVar[Mapping[str, OptionAbout]] = {
         "spare": OptionAbout(
-            default=64.0, about="MB that stay free while the broker starts; then none do"
+            default=64.0, about="MB left free while the broker starts; then filled too"
         ),
     }
-    expected = "no byte free, and ended at every start"
+    expected = "no byte free, and exited after every start"
 
     observable = "room on the disk of its log directory"
     bites_within = _ENDS_WITHIN
@@ -381,7 +381,7 @@ class BrokerDiskFull(BrokerFault):
         broker = self._parts.broker
         ended = self._disk.mounted and broker.state == "stopped"
         if ended and self._ended_again is None:
-            self._ended_again = _ends(broker)
+            self._ended_again = _exits_by_itself(broker)
         free = self._disk.free if self._disk.mounted else None
         return free == 0 and bool(self._ended_again), {
             "free_bytes": free,
@@ -404,7 +404,7 @@ class BrokerDiskFull(BrokerFault):
         return ["its logs are back on their own disk", *self._parts.heal()]
 
 
-def _ends(broker: Broker) -> bool:
+def _exits_by_itself(broker: Broker) -> bool:
     """Whether the broker exits by itself after a start."""
     try:
         broker.start()
@@ -428,14 +428,14 @@ class BrokerDiskSlow(BrokerFault):
     Breaks    every append waits: producers with acks=all wait for the slowest in-sync replica,
               until it leaves the ISR. Fetches, segment rolls and the controller's own log wait
               behind the appends. The broker still answers.
-    Bite      a process with the broker's limit takes the time for a write that follows from the
-              rate, and one without takes a fraction of it.
+    Bite      a test process under the broker's limit writes at that rate, and one without the limit
+              is at least twice as fast.
     Heal      its logs are back on their own disk, its process runs, its listener answers, it is in
               the ISR of every partition.
 
-    The log directory is on a small disk of its own for the window, which is mounted so that every
-    write waits, and the kernel limits the broker's write rate (`harness.runtimes.disks`). For
-    that the broker is shut down and started twice.
+    During the window the log directory is on a small disk of its own, mounted for synchronous
+    writes, and the kernel limits the broker's write rate (`harness.runtimes.disks`). The broker is
+    shut down and started twice: to move its logs there, and back.
     """
 
     options: ClassVar[Mapping[str, OptionAbout]] = {
@@ -461,11 +461,11 @@ class BrokerDiskSlow(BrokerFault):
             self._disk.put(spare=_SPARE)
         finally:
             broker.start()
-        self._parts.heal()  # the bite must be the slow disk's, not the restart's
+        self._parts.heal()  # the bite must come from the slow disk and not from the restart
         pid = broker.pid
         if pid is None:
             raise FaultError(
-                f"broker {broker.cluster}/{broker.id} ended before its disk was slow; see "
+                f"broker {broker.cluster}/{broker.id} exited before its disk was slow; see "
                 f"{broker.log}"
             )
         self._disk.slow(pid, rate=self._rate)
@@ -527,7 +527,7 @@ class BrokerMemoryLimit(ConfinedFault):
             default=4.0, about="MB above what the container uses when it is limited"
         ),
     }
-    expected = "the limit met, or the broker killed for it"
+    expected = "the limit reached, or the broker killed by it"
 
     observable = "memory of its control group"
     bites_within = _MET_WITHIN
@@ -540,7 +540,8 @@ class BrokerMemoryLimit(ConfinedFault):
     def take_down(self, broker: Broker) -> None:
         before = self.confines.memory()
         self._hits_before = before.hits or 0
-        # the kernel's part of this memory cannot be reclaimed, and is not known beforehand
+        # the kernel cannot reclaim its own part of this memory, and does not report its size
+        # beforehand
         for more in range(1, _ATTEMPTS + 1):
             try:
                 self.confines.limit_memory(before.used + more * self._spare)
@@ -560,7 +561,7 @@ class BrokerMemoryLimit(ConfinedFault):
         }
         return use.limit is not None and (met > 0 or use.killed), seen
 
-    def let_go(self) -> Sequence[str]:
+    def undo(self) -> Sequence[str]:
         self.confines.limit_memory(None)
         if limit := self.confines.memory().limit:
             raise FaultError(f"it still has a memory limit of {limit >> 20} MB; see docker inspect")
@@ -574,7 +575,7 @@ _MOST: Final = 3000.0
 
 
 class ClockSkew(BrokerFault):
-    """Restarts a broker with another time of day; options seconds, clock. Process runtime with
+    """Restarts a broker with a wrong time of day; options seconds, clock. Process runtime with
     libfaketime.
 
     Breaks    everything that depends on the time of day: LogAppendTime, retention, timeouts of
@@ -624,7 +625,7 @@ class ClockSkew(BrokerFault):
     def measure(self) -> tuple[bool, object]:
         answers = self._parts.answers(within=5.0) is not None
         off = clock_of(self._parts.broker.log)
-        return answers and near(off, self._off), {"answers": answers, "seconds_off": off}
+        return answers and is_near(off, self._off), {"answers": answers, "seconds_off": off}
 
     def heal(self) -> Sequence[str]:
         broker = self._parts.broker
@@ -636,7 +637,7 @@ class ClockSkew(BrokerFault):
                 f"{broker.log}"
             ) from error
         off = clock_of(broker.log)
-        if near(off, self._off):
+        if is_near(off, self._off):
             raise FaultError(
                 f"the clock of {broker.cluster}/{broker.id} is {off:+g} s off after its heal; see "
                 f"{broker.log}"
@@ -670,7 +671,7 @@ def _time(line: str) -> float | None:
         return None
 
 
-def near(off: float | None, wanted: float) -> bool:
+def is_near(off: float | None, wanted: float) -> bool:
     """Whether a clock is off by the requested amount, with a margin for the time that a busy
     machine takes to write a line."""
     return off is not None and abs(off - wanted) <= abs(wanted) / 2

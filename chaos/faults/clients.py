@@ -47,10 +47,12 @@ def clients_there(target: str, topology: Topology) -> str | None:
 
 
 _MOMENTS: Final = (*WITH_TRANSACTIONS, COMMAND)
-"""Workloads that have the moments of a kill; a program has any."""
+"""Which workloads can be in the chosen moment of a kill; a user's program counts for every
+moment.
+"""
 
 
-def _who(spec: FaultSpec, scenario: Scenario) -> list[WorkloadSpec]:
+def _workloads_there(spec: FaultSpec, scenario: Scenario) -> list[WorkloadSpec]:
     """The workloads of the kind that a fault names whose clients may be on its target."""
     kind = spec.options.get("workload", "any")
     return [
@@ -64,7 +66,9 @@ def _who(spec: FaultSpec, scenario: Scenario) -> list[WorkloadSpec]:
 def _no_clients(spec: FaultSpec, scenario: Scenario) -> str | None:
     """None if there are clients of the kind that a fault names; otherwise the reason."""
     kind = spec.options.get("workload", "any")
-    return None if _who(spec, scenario) else f"no clients of workload {kind} come there"
+    return (
+        None if _workloads_there(spec, scenario) else f"no client of workload {kind} connects to it"
+    )
 
 
 _WORKLOADS: Final = (
@@ -85,8 +89,8 @@ class ClientKill(FaultBase):
 
     `workload` is the kind of clients, `moment` what one of them must have in flight: an open
     transaction that has written, or a commit. Readers have neither, so they are killed at any
-    moment. So are programs of the user's (command), whose work in flight is unknown; they have
-    worked again once their topics have more records.
+    moment. So are users' programs (command), whose work in flight is unknown; these work again once
+    their topics have more records.
     """
 
     options: ClassVar[Mapping[str, OptionAbout]] = {
@@ -95,7 +99,7 @@ class ClientKill(FaultBase):
             "any",
             "transaction",
             "commit",
-            about="what it has in flight: an open transaction, a commit, or whatever it does",
+            about="what it has in flight: an open transaction, a commit, or anything",
         ),
     }
 
@@ -110,9 +114,9 @@ class ClientKill(FaultBase):
     @classmethod
     def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
         moment = spec.options.get("moment", "any")
-        kinds = {workload.kind for workload in _who(spec, scenario)}
+        kinds = {workload.kind for workload in _workloads_there(spec, scenario)}
         if kinds and moment != "any" and kinds.isdisjoint(_MOMENTS):
-            return f"no clients there have transactions, so none has the moment {moment}"
+            return f"no clients there have transactions, so none can be killed at moment {moment}"
         return _no_clients(spec, scenario)
 
     def inject(self) -> None:
@@ -174,8 +178,8 @@ class ClientPause(FaultBase):
     """Suspends a process of clients with SIGSTOP, and resumes it at the end.
 
     Breaks    the clients' work in flight: answers wait unread, transactions stay open, heartbeats
-              are not sent. Past their timeouts the coordinator aborts the transactions and gives
-              the partitions to others, without the clients' knowledge.
+              are not sent. After their timeouts the coordinator aborts the transactions and assigns
+              the partitions to other members, and the clients do not know it.
     Bite      its process is suspended: none of its threads runs.
     Heal      it runs, and its clients have acknowledged or read something more than they had
               before.
@@ -226,7 +230,7 @@ class ClientPause(FaultBase):
         def works() -> bool:
             nonlocal done
             done = self._world.clients.done_since_restart(process.name)
-            # A process that has died since was started again, and counts from 0.
+            # A process that died meanwhile was started again, and its counts begin at 0.
             return (done > 0 and done != self._before) or self._world.stopping
 
         wait(
@@ -249,10 +253,10 @@ GOES_ON_WITHIN: Final = 30.0
 class ProgramPause(FaultBase):
     """Suspends the programs of workloads `command` with SIGSTOP, and resumes them at the end.
 
-    Breaks    heartbeats, transactions and polls of a program that does not notice, as in a long
-              garbage collection.
+    Breaks    heartbeats, transactions and polls of a program that does not notice the pause, as in
+              a long garbage collection.
     Bite      every process group is suspended: none of its processes runs.
-    Heal      they run again (the workload has restarted any that ended meanwhile).
+    Heal      they run again (the workload has restarted those that exited meanwhile).
     """
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
@@ -267,7 +271,7 @@ class ProgramPause(FaultBase):
             workload.kind == COMMAND and spec.target in clusters_of(workload, scenario)
             for workload in scenario.workloads
         )
-        return None if there else "no program of a [[workload]] with a command comes there"
+        return None if there else "no program of a [[workload]] with a command connects to it"
 
     def inject(self) -> None:
         self._programs = [

@@ -71,14 +71,14 @@ ELECTED_WITHIN: Final = 60.0
 
 
 class ElectedLoss(FaultBase, ABC):
-    """Kills the broker that a cluster elected to a role, `office`.
+    """Kills the broker that holds an elected role of a cluster (`role`).
 
-    The cluster is asked for the holder when the fault begins. Bitten means that this broker does
-    not answer any more and, if the others are a majority, that they have elected another of them.
-    The heal is that of any broker fault.
+    The fault looks up the holder when it begins. It has bitten when that broker no longer answers
+    and, if the others are a majority, they have elected one of themselves. The heal is that of any
+    broker fault.
     """
 
-    office: ClassVar[str]
+    role: ClassVar[str]
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
@@ -96,12 +96,12 @@ class ElectedLoss(FaultBase, ABC):
         held = until(
             self._elected,
             within=ELECTED_WITHIN,
-            what=f"the {self.office} of {self.cluster.name} to be elected",
+            what=f"the {self.role} of {self.cluster.name} to be elected",
         )
         self._parts = BrokerParts(
             replace(self._spec, target=f"{self.cluster.name}/{held}"), self._world
         )
-        self._parts.look()
+        self._parts.measure_before()
         self._parts.broker.kill()
 
     def _elected(self, besides: int = -1) -> int | None:
@@ -121,10 +121,10 @@ class ElectedLoss(FaultBase, ABC):
         )
         if self._parts is None:
             return Bite(
-                bit=False, observable=self.office, measured="nobody held it", expected=expected
+                bit=False, observable=self.role, measured="nobody held it", expected=expected
             )
         return self._parts.bite(
-            f"the {self.office} of {self.cluster.name}",
+            f"the {self.role} of {self.cluster.name}",
             expected,
             self._measure,
             within=ELECTED_WITHIN,
@@ -154,11 +154,11 @@ class ElectedLoss(FaultBase, ABC):
         checked = self._parts.heal()
         try:
             holder = until(
-                self._elected, within=HEALS_WITHIN, what=f"a {self.office} of {self.cluster.name}"
+                self._elected, within=HEALS_WITHIN, what=f"a {self.role} of {self.cluster.name}"
             )
         except DeadlineExceeded as error:
             raise FaultError(f"{error}; see {self._parts.broker.log}") from error
-        return [*checked, f"{self.office}: {self.cluster.name}/{holder}"]
+        return [*checked, f"{self.role}: {self.cluster.name}/{holder}"]
 
 
 class ControllerLoss(ElectedLoss):
@@ -172,7 +172,7 @@ class ControllerLoss(ElectedLoss):
               holds; the quorum has a leader.
     """
 
-    office = "active controller"
+    role = "active controller"
 
     def holder(self, address: str) -> int | None:
         found = quorum(address)
@@ -202,12 +202,13 @@ class CoordinatorLoss(ElectedLoss):
             about="the coordinator of a transactional id, or that of a consumer group",
         ),
     }
-    office = "coordinator"
+    role = "coordinator"
 
     @classmethod
     def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
-        """Brokers make the log of their coordinators for the first client that needs one; a
-        mirror's process, of which this knows nothing, may be that."""
+        """Brokers create the coordinators' log for the first client that needs it. A mirror's
+        process may be that client too, but the scenario does not show that.
+        """
         if any(link.destination == spec.target for link in scenario.topology.links):
             return None
         groups = spec.options.get("of") == "groups"
@@ -218,10 +219,10 @@ class CoordinatorLoss(ElectedLoss):
             if not groups or group_of(workload) or workload.kind == COMMAND
         ):
             return None
-        return f"no client there has {'a consumer group' if groups else 'transactions'}"
+        return f"no client of that cluster has {'a consumer group' if groups else 'transactions'}"
 
     def holder(self, address: str) -> int | None:
-        """The leader of the log's first partition: clusters here have one."""
+        """The leader of the log's first partition; linkflap's clusters have only that one."""
         topic = _TOPICS[str(self._values["of"])]
         try:
             found = (
@@ -265,11 +266,11 @@ class RollingRestart(FaultBase):
         for parts in self._parts:
             if self._world.stopping:
                 return
-            parts.look()
+            parts.measure_before()
             self._begun.append(parts)
             parts.broker.stop()
-            gone, seen = parts.gone()
-            self._seen.append((gone and parts.before is not None, seen))
+            unanswered, seen = parts.unanswered()
+            self._seen.append((unanswered and parts.before is not None, seen))
             self.before_start(parts)
             parts.heal()
 
@@ -278,7 +279,9 @@ class RollingRestart(FaultBase):
         Does nothing here."""
 
     def bite(self) -> Bite:
-        bit = len(self._seen) == len(self._parts) and all(gone for gone, _ in self._seen)
+        bit = len(self._seen) == len(self._parts) and all(
+            unanswered for unanswered, _ in self._seen
+        )
         return Bite(
             bit=bit,
             observable=OBSERVABLE,
@@ -353,9 +356,9 @@ class RollingUpgrade(RollingRestart):
         self._running = {parts.broker.id: running(parts.broker.pid) for parts in self._parts}
 
     def bite(self) -> Bite:
-        gone = super().bite()
-        bit = gone.bit and set(self._running.values()) == {self._to}
-        measured = {"turns": gone.measured, "runs": self._running}
+        silent = super().bite()
+        bit = silent.bit and set(self._running.values()) == {self._to}
+        measured = {"turns": silent.measured, "runs": self._running}
         return Bite(
             bit=bit,
             observable="each broker's own listener, and what its process runs",
@@ -398,23 +401,23 @@ class NetworkPartition(ConfinedFault):
     """Cuts a broker off from its peers; options direction (both, out, in) and peer (a broker's
     number; 0: all).
 
-    Breaks    replication and the quorum, not the clients: a leader that nobody follows, a follower
-              that is fenced and serves on, a controller without a majority. `both` cuts both ways;
-              `out` only connections that the broker opens to its peers (it cannot fetch, vote or
-              send heartbeats; they can fetch from it), `in` only those that they open to it.
+    Breaks    replication and the quorum, not the clients: a leader without followers, a fenced
+              follower that still serves clients, a controller without a majority. `both` cuts both
+              ways; `out` only connections that the broker opens to its peers (it cannot fetch, vote
+              or send heartbeats; they can fetch from it), `in` only those that they open to it.
     Bite      measured from inside the containers: round trips in the cut direction are not
               answered, those in the other are.
     Heal      round trips in both directions are answered, it is in the ISR of every partition that
               it holds.
 
-    Partitions that overlap add up, and each heal ends its own alone: what another still cuts stays
-    cut, and is not asked. One that cuts nothing but what another cuts already has no bite, because
-    there is none to be seen.
+    Overlapping partitions add up. Each heal removes only its own rules; paths that another
+    partition still cuts stay cut and are not checked. A partition that cuts only paths that are cut
+    already has no bite, because its effect cannot be measured.
     """
 
     options: ClassVar[Mapping[str, OptionAbout]] = {
         "direction": OptionAbout.one_of(
-            "both", "out", "in", about="both, what comes in, or what goes out"
+            "both", "out", "in", about="which connections are cut: both, incoming, or outgoing"
         ),
         "peer": OptionAbout(
             default=0, about="number of the one broker that it is cut off from; 0: all"
@@ -478,7 +481,7 @@ class NetworkPartition(ConfinedFault):
         return lambda: confines.block(self._id, broker.inner_addresses)
 
     def _cut_by_others(self, number: int) -> tuple[bool, bool]:
-        """Whether another partition fault cuts the way to a peer, and the way back."""
+        """Whether another partition fault cuts the path to a peer, and the path back."""
         peer, there = self._peers[number]
         ways = ((self.confines, peer), (there, self._parts.broker))
         out, back = (
@@ -532,7 +535,7 @@ class NetworkPartition(ConfinedFault):
             "in": _word(back),
         }
 
-    def let_go(self) -> Sequence[str]:
+    def undo(self) -> Sequence[str]:
         touched = [self.confines, *(confines for _, confines in self._peers.values())]
         side_by_side(_uncut(confines, self._id) for confines in touched)
         if any(
@@ -541,12 +544,12 @@ class NetworkPartition(ConfinedFault):
         ):
             return [
                 "no direction cut",
-                "round trips between peers not asked: one of them does not run",
+                "round trips between peers not measured: one of them does not run",
             ]
         if not all(confines.connected for confines in touched):
             return [
                 "no direction cut",
-                "round trips between peers not asked: one of them is on no network",
+                "round trips between peers not measured: one of them is on no network",
             ]
         until(self._healed, within=HEALS_WITHIN, what="peers to answer each other")
         if any(any(self._cut_by_others(number)) for number in self._peers):

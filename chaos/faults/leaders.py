@@ -67,8 +67,8 @@ class LeadershipMove(FaultBase):
               KIP-320). With of=coordinators the coordinators of transactions and groups move (the
               leaders of their logs).
     Bite      every moved partition has the leader that was chosen for it.
-    Heal      every one has its former order of replicas, the first of them leads, and all formerly
-              in-sync replicas are in sync again.
+    Heal      each moved partition has its former order of replicas, its first replica leads, and
+              all formerly in-sync replicas are in sync again.
 
     A partition moves to the next of its replicas in sync: their order is changed (KIP-455) and the
     first elected (KIP-460). Partitions that a mirror leads, or that only one broker has, are not
@@ -79,7 +79,7 @@ class LeadershipMove(FaultBase):
         "of": OptionAbout.one_of(
             "data",
             "coordinators",
-            about="the partitions that move: of data topics, or of the coordinators' own",
+            about="the partitions that move: those of data topics, or of the coordinators' logs",
         ),
     }
 
@@ -178,7 +178,8 @@ class LeadershipMove(FaultBase):
         what = f"the partitions of {self._cluster.name} to have their leaders again"
         wait(healed, within=MOVES_BACK_WITHIN, what=what, every=0.2, state=lambda: left[:5])
         return [
-            f"who was in sync is in the ISR of all {len(self._before)} partitions, and their first "
+            f"all formerly in-sync replicas of {len(self._before)} partitions are in sync, and "
+            "the first "
             "replicas lead"
         ]
 
@@ -361,7 +362,7 @@ class UncleanElection(FaultBase):
             ends = answered_bounds(admin, self._before, "high", within=5.0)
             return any(end > self._kept[tp] for tp, end in ends.items())
 
-        self._until(acknowledged, "clients to write what one replica alone has")
+        self._until(acknowledged, "clients to write records that only one replica has")
 
     def _elect(self, first: Broker, second: Broker) -> None:
         """The first broker dies, and the second is elected."""
@@ -371,9 +372,9 @@ class UncleanElection(FaultBase):
         }
         second.start()
         self._requested = now()
-        self._until(self._asked, f"broker {second.id} to be elected")
+        self._until(self._request_election, f"broker {second.id} to be elected")
 
-    def _asked(self) -> bool:
+    def _request_election(self) -> bool:
         """Repeats the request for the election until it is carried out: a broker that has just
         restarted is still fenced."""
         addresses = [
@@ -388,7 +389,7 @@ class UncleanElection(FaultBase):
             return False
 
     def bite(self) -> Bite:
-        expected = "led by a replica that lacks what was acknowledged"
+        expected = "led by a replica that lacks acknowledged records"
         bite = watch(
             self._world,
             "leaders, and the ends of both logs",
@@ -409,8 +410,9 @@ class UncleanElection(FaultBase):
         }
 
     def _lacking(self) -> Mapping[TopicPartition, list[int]]:
-        """Where the elected replica's log ended, and the dead leader's, of partitions that lost
-        something."""
+        """For each partition that lost records: the end offsets of the elected replica's log and of
+        the dead leader's.
+        """
         return {
             tp: [self._kept[tp], self._acknowledged[tp]]
             for tp in self._before
@@ -418,8 +420,9 @@ class UncleanElection(FaultBase):
         }
 
     def _lost(self, tp: TopicPartition) -> LostRange:
-        """What the dead leader's log has, and the elected replica's had not. The dead leader has
-        not started again, so its log is as it was."""
+        """What the dead leader's log has beyond the end of the elected replica's. The dead leader
+        has not started again, so its log is unchanged.
+        """
         brokers, name = self._cluster.brokers, f"{tp[0]}-{tp[1]}"
         folder = brokers[self._before[tp].leader].log_dir / name
         epochs = epochs_in(brokers[self._elected].log_dir / name)
@@ -537,7 +540,7 @@ def read_lost(
     elected: int,
 ) -> LostRange:
     """The records and markers that a partition folder has from `start` on, run by run."""
-    # not above: numba takes a second to import
+    # imported here, because numba takes a second to import
     from linkflap.harness.log import batches, records
 
     log = batches.scan(sorted(folder.glob("*.log")))
@@ -574,8 +577,9 @@ def read_lost(
 
 
 def _runs(records: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int, int]]:
-    """(payload id, offset, how many, producer id) of neighbours; payload ids rise by one, or all
-    are foreign."""
+    """(payload id, offset, how many, producer id) for each run of neighbouring records whose
+    payload ids rise by one, or are all foreign.
+    """
     run: tuple[int, int, int, int] | None = None
     for uid, offset, producer in records:
         if run is not None:

@@ -1,9 +1,8 @@
 """Faults of links: cut, reset, flapping, half open, slow; and a wrong certificate on a
 link's listeners.
 
-What one fault puts on a link carries its id, so that its heal takes away that and nothing else. A
-path that did not answer before the fault proves nothing when it does not answer during it: then the
-fault has not bitten.
+Each cut and toxic carries the id of its fault, so that the heal removes only these. If a path did
+not answer before the fault, silence during the fault proves nothing: the fault has not bitten.
 
 Brokers apply a new key store while they run (KIP-226), for new connections only. So open
 connections are reset, and their clients must connect again.
@@ -81,11 +80,11 @@ class LinkPath:
         self._owner, self._world = spec.id, world
         self.before: float | None = None
 
-    def look(self, *, quick: float = math.inf) -> None:
+    def measure_before(self, *, quick: float = math.inf) -> None:
         """Measures the round trip before the fault: again, ten times at most, until one took no
         longer than `quick` seconds.
 
-        A path that another fault just cuts is given some time for the first.
+        If another fault is just cutting the path, the first measurement gets some time.
         """
         with contextlib.suppress(DeadlineExceeded):
             self.before = until(
@@ -116,9 +115,8 @@ class LinkPath:
         """Whether bytes come back on a new connection (True), or it is refused or ended at once
         (False).
 
-        None if neither happened: a busy machine, or a link that stalls. It does not wait for
-        the login (TLS, SASL), which takes more round trips, and may take longer than the link is
-        up.
+        None if neither happened: the machine is busy, or the link stalls. It does not wait for the
+        login (TLS, SASL): that takes more round trips, and perhaps longer than the link is up.
         """
         began = time.monotonic()
         if self.link.first_answer(within=within) is not None:
@@ -147,8 +145,8 @@ class LinkPath:
         )
 
     def heal(self) -> list[str]:
-        """Takes the fault's own cut and toxics off the link and sees that they are gone. Safe to
-        call again.
+        """Removes the fault's own cut and toxics from the link, and checks that they are gone.
+        Idempotent.
 
         Raises FaultError when the link is not normal in time. If another fault holds the link, that
         fault's heal checks the round trip; while the source is down, it is not checked.
@@ -174,7 +172,7 @@ class LinkPath:
             return None
         checked.append(f"every proxy of {self.link.name} enabled and without toxics")
         if not self._source_runs:
-            return [*checked, f"no broker of {self.link.source} runs: round trip not asked"]
+            return [*checked, f"no broker of {self.link.source} runs: round trip not measured"]
         seconds = self.link.round_trip(within=NORMAL_WITHIN)
         if seconds is None or seconds > self._normal:
             return None
@@ -212,7 +210,7 @@ class EndedLink(LinkFault):
         """Breaks the link."""
 
     def inject(self) -> None:
-        self._path.look()
+        self._path.measure_before()
         self.end()
 
     def bite(self) -> Bite:
@@ -227,7 +225,7 @@ class EndedLink(LinkFault):
 class LinkCut(EndedLink):
     """Cuts a link: open connections end, new ones are refused.
 
-    Breaks    every connection over the link, as a pulled cable with a firewall that answers would.
+    Breaks    every connection over the link, like a firewall that rejects connections.
     Bite      a round trip that was answered before is not answered in the window.
     Heal      the proxies let connections through, carry no toxic of ours, and a round trip is as
               quick as before.
@@ -269,7 +267,7 @@ class LinkFlap(LinkFault):
         "down": OptionAbout(default=0.5, low=0.01, about="seconds of each interruption"),
         "up": OptionAbout(default=0.5, low=0.01, about="seconds between two interruptions"),
         "jitter": OptionAbout(default=0.0, high=0.99, about="share by which each of them varies"),
-        "seed": OptionAbout(default=0, about="of what jitter rolls"),
+        "seed": OptionAbout(default=0, about="of the random jitter"),
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
@@ -284,7 +282,7 @@ class LinkFlap(LinkFault):
         self._flapping = Background(f"flap {spec.id}", self._flap)
 
     def inject(self) -> None:
-        self._path.look()
+        self._path.measure_before()
         self._flapping.start()
 
     def _flap(self) -> None:
@@ -323,13 +321,13 @@ class LinkFlap(LinkFault):
 
 
 class _Interruptions:
-    """Counts how often answered turned to unanswered; the path answered before."""
+    """Counts how often the path changed from answering to not answering; it answers at first."""
 
     def __init__(self) -> None:
         self.count, self._answered = 0, True
 
     def see(self, *, answered: bool | None) -> None:
-        """None is neither: no answer and no end of the connection was seen."""
+        """`answered` is None if the connection neither answered nor ended."""
         if self._answered and answered is False:
             self.count += 1
         self._answered = self._answered if answered is None else answered
@@ -339,8 +337,9 @@ SILENT_FOR = 0.7
 EFFECT_WITHIN = 5.0
 NO_EFFECT_WITHIN = 1.0
 TIMES_SLOWER = 5
-"""Nothing happened if it takes this many times longer than before the fault. The factor allows for
-a busy machine."""
+"""A connection counts as silent after this many times the round trip before the fault. The factor
+allows for a busy machine.
+"""
 
 
 class LinkHalfOpen(LinkFault):
@@ -373,7 +372,7 @@ class LinkHalfOpen(LinkFault):
         takes effect."""
 
     def inject(self) -> None:
-        self._path.look()
+        self._path.measure_before()
         self._answered_in = self._path.link.first_answer(within=ANSWERS_WITHIN) or 0.0
         # Not the first request: it opens the connection, which is kept if it needs a login.
         self._delivered_before = self._path.link.delivers_requests(within=EFFECT_WITHIN)
@@ -422,8 +421,7 @@ class LinkLatency(LinkFault):
     """Delays what passes a link; options latency and jitter (ms), delayed (responses or requests).
 
     Breaks    the speed of acknowledgements and fetches; the order within a connection stays.
-    Bite      the quickest of three round trips takes at least latency - jitter, and that much of it
-              was not there before.
+    Bite      the quickest of three round trips takes at least latency - jitter longer than before.
     Heal      no toxic of ours is left, the proxies are enabled, a round trip is as quick as before.
               Removing the toxic resets the connections (the proxy is created again for it), which
               is part of the heal.
@@ -451,8 +449,8 @@ class LinkLatency(LinkFault):
         self._direction = direction(self._values, "delayed")
 
     def inject(self) -> None:
-        # A slow measurement on a busy machine would hide what the toxic adds.
-        self._path.look(quick=self._least / 2)
+        # A slow measurement on a busy machine would hide the latency that the toxic adds.
+        self._path.measure_before(quick=self._least / 2)
         self._path.add(
             "latency", self._direction, latency=int(self._latency), jitter=int(self._jitter)
         )
@@ -495,7 +493,7 @@ class LinkBandwidth(LinkFault):
     """Throttles the responses over a link; option rate (KB/s per connection).
 
     Breaks    the mirror's throughput: it falls behind, and a fetch may outlast a request timeout.
-    Bite      pipelined responses over one connection come at no more than 1.3 times the rate, and
+    Bite      pipelined responses over one connection arrive at no more than 1.3 times the rate, and
               slower than before.
     Heal      no toxic of ours is left, the proxies are enabled, a round trip is as quick as before.
     """
@@ -511,13 +509,13 @@ class LinkBandwidth(LinkFault):
         self._before: float | None = None
 
     def inject(self) -> None:
-        self._path.look()
+        self._path.measure_before()
         self._before = self._unthrottled()
         self._path.add("bandwidth", "responses", rate=int(self._rate))
 
     def _unthrottled(self) -> float | None:
-        """Bytes per second without the fault: of the first transfer that is so fast that the limit
-        will visibly slow it down. If none is within the deadline, of the fastest.
+        """Bytes per second without the fault: the first transfer that is fast enough for the limit
+        to slow it down visibly. If no transfer is before the deadline, the fastest one.
 
         A busy machine, or a link that recovers from another fault, may transfer less than the
         limit for a moment. Compared with that, the throttled link would not be slower.
@@ -582,12 +580,12 @@ class CertificateShown(FaultBase):
         if secured(topology.cluster(entered).security).tls:
             return None
         return (
-            f"{target} leads into {entered}, which shows no certificate; secure it: "
+            f"{target} leads into {entered}, which has no TLS certificate; secure it: "
             f"{entered}{{tls}}"
         )
 
     def inject(self) -> None:
-        self._path.look()
+        self._path.measure_before()
         self._cluster.show_certificate(self._path.link.name, self.shown)
         with contextlib.suppress(DeadlineExceeded):
             until(

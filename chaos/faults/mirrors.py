@@ -1,4 +1,6 @@
-"""Faults of mirrors: failed over, reversed, killed, moved, or asked for verbs at the wrong time."""
+"""Faults of mirrors: failed over, reversed, killed, moved to another source address, or sent admin
+requests at the wrong time.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,7 @@ def mirror_to(cluster: str, world: World) -> Administered:
         if mirror.alive and mirror.link.destination == cluster and isinstance(mirror, Administered):
             return mirror
     raise FaultError(
-        f"no mirror that brokers are leads to cluster {cluster} by now, so none of them "
+        f"no mirror that runs inside brokers leads to cluster {cluster} now, so none of them "
         "coordinates one"
     )
 
@@ -147,7 +149,9 @@ class _Failover(FaultBase):
         self._world.clients.move(self._source.name, self._destination.name, drained=drained)
 
     def heal(self) -> Sequence[str]:
-        """Heals nothing, by design. Raises FaultError if the failover was not completed."""
+        """Checks that the failover was completed; a failover is not healed, by design. Raises
+        FaultError.
+        """
         if not self._moved_at:
             raise FaultError(
                 f"failover {self._spec.id} along {self._spec.target} did not go through: clients "
@@ -205,7 +209,7 @@ class FailoverPlanned(_Failover):
                 every=0.05,
                 what=f"{self._spec.target} to drain",
                 state=lambda: state,
-                left=lambda: lag,
+                remaining=lambda: lag,
             )
         except DeadlineExceeded as error:
             raise FaultError(f"failover {self._spec.id} was abandoned: {error}") from error
@@ -248,7 +252,8 @@ class FailoverPlanned(_Failover):
 
 
 class FailoverForced(_Failover):
-    """Not drained: the source dies with at least `least_open` (an option) transactions open.
+    """A failover without a drain: the source dies with at least `least_open` (an option)
+    transactions open.
 
     Does      every broker of the source is killed (SIGKILL); the mirror stops at its position;
               clients continue at the destination. The dead source's logs are captured. Records
@@ -260,7 +265,7 @@ class FailoverForced(_Failover):
     mirror has been promoted: until then connections are open, and nothing answers.
 
     A source that linkflap did not start is not killed: every path of clients and mirrors into it is
-    cut, for good, and its logs are captured while it runs. The bite is then that no path answers.
+    cut, for good, and its logs are captured while it runs. This has bitten when no path answers.
     """
 
     options: ClassVar[Mapping[str, OptionAbout]] = {
@@ -295,7 +300,8 @@ class FailoverForced(_Failover):
             return None
         if "source" in spec.options:
             return (
-                f"brokers that linkflap did not start are not {spec.options['source']}; leave "
+                "linkflap cannot suspend brokers that it did not start "
+                f"(source={spec.options['source']}); leave "
                 "source (--stall-source) out, and all paths of clients and mirrors into the "
                 "cluster are cut instead"
             )
@@ -317,7 +323,7 @@ class FailoverForced(_Failover):
                 what=f"a transaction to be open on {self._source.name}",
             )
         self._end_source(stall=self._stalled)
-        # not earlier: until the last broker is dead, requests of clients are still answered
+        # recorded only now: until the last broker is dead, it still answers clients
         died = now()
         # Counted after the kill. Before it, the only open transaction might have been about to end;
         # later, clients may have given theirs up.
@@ -333,8 +339,9 @@ class FailoverForced(_Failover):
         self._world.capture(f"1-{self._spec.id}", self._source.name)
 
     def _end_source(self, *, stall: bool) -> None:
-        """Suspends or kills every broker of the source; of one that linkflap did not start, cuts
-        every path into it, and gives the brokers up. Does nothing if they are dead."""
+        """Suspends or kills every broker of the source; a source that linkflap did not start is cut
+        off instead: every path into it is cut, for good. Does nothing if the brokers are dead.
+        """
         side_by_side(partial(link.cut, owner=self._spec.id) for link in self._cut)
         ends = [
             broker.give_up if self._cut else broker.pause if stall else broker.kill
@@ -462,9 +469,9 @@ class MirrorReverse(FaultBase):
               records that were never mirrored. Then a mirror over the reverse link truncates those
               records and copies the other cluster's. Clients stay where they are: a failover along
               the reverse link moves them back.
-    Bite      all that the new source had when the reverse mirror was running has reached the new
-              destination.
-    Heal      the reverse mirror is alive. It stays, and so do the brokers.
+    Bite      all records that the new source had when the reverse mirror started have reached the
+              new destination.
+    Heal      the reverse mirror is alive. It and the brokers stay up.
     """
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
@@ -579,9 +586,9 @@ class MirrorSourceMoved(FaultBase):
     Breaks    every connection of the mirror to its source. The new addresses are those that the
               source's brokers give their clients, with no proxy in the path; the link's proxies
               refuse connections. Faults of links do not reach this mirror meanwhile.
-    Bite      what the source got after the proxies were cut has reached the destination.
-    Heal      the settings name the proxies again, which let connections through, and all that the
-              source had then has arrived.
+    Bite      records written to the source after the proxies were cut have reached the destination.
+    Heal      the settings name the proxies again, the proxies let connections through, and all
+              records that the source had by then have arrived.
     """
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
@@ -621,7 +628,7 @@ class MirrorSourceMoved(FaultBase):
         return answered_bounds(admin, wanted, "high", within=_ANSWERS_WITHIN)
 
     def bite(self) -> Bite:
-        expected = "records past the proxies that are cut"
+        expected = "records mirrored without the cut proxies"
         name = (
             f"offsets that {self._source.name} got after the cut, and of those how many are on "
             f"{self._destination.name}"
@@ -651,7 +658,7 @@ class MirrorSourceMoved(FaultBase):
         wanted, left = self._ends(self._source.bootstrap), list[str]()
         if not wanted:
             raise FaultError(
-                f"cluster {self._source.name} did not say where its logs end, so that nothing shows"
+                f"cluster {self._source.name} did not report its log ends, so that nothing shows"
                 " what arrived"
             )
 
@@ -671,7 +678,7 @@ class MirrorSourceMoved(FaultBase):
 
 
 class MirrorVerbs(FaultBase):
-    """Sends a mirror random verbs that promote nothing; options steps and seed.
+    """Sends a mirror random admin requests (verbs) that do not promote; options steps and seed.
 
     Breaks    replication of paused topics, and the mirror's state of them when it resumes
               (KIP-1279: pause, resume; create, start and delete of existing objects must be
@@ -688,7 +695,9 @@ class MirrorVerbs(FaultBase):
         "steps": OptionAbout(
             default=6, low=1, about="how many steps; each is a verb, or two at the same time"
         ),
-        "seed": OptionAbout(default=1000, about="what the verbs are drawn by, with the fault's id"),
+        "seed": OptionAbout(
+            default=1000, about="seed of the random verbs, together with the fault's id"
+        ),
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
@@ -703,7 +712,7 @@ class MirrorVerbs(FaultBase):
         try:
             self._played = self._mirror.play_verbs(self._seed, self._steps)
         except DeadlineExceeded as error:
-            raise FaultError(f"{error}; no verb was asked for") from error
+            raise FaultError(f"{error}; no verb was requested") from error
 
     def bite(self) -> Bite:
         played = self._played
@@ -724,7 +733,7 @@ class MirrorVerbs(FaultBase):
 
     def heal(self) -> Sequence[str]:
         if self._played is None:
-            return ["no verb was asked for"]
+            return ["no verb was requested"]
         try:
             topics = self._mirror.resume_all()
         except DeadlineExceeded as error:
@@ -735,16 +744,16 @@ class MirrorVerbs(FaultBase):
 class MirrorCoordinatorLoss(ElectedLoss):
     """Kills the coordinator of the mirror that leads to a cluster, and starts it again at the end.
 
-    Breaks    what that broker alone does for a mirror: it leads the partition of __mirror_state
-              that the mirror's name has, keeps the states of partitions, finds new topics, syncs
-              groups and settings; the next one reads that log first (KIP-1279).
+    Breaks    the work that only the coordinator does for a mirror: keeping the states of
+              partitions, finding new topics, syncing groups and settings. It is the leader of the
+              mirror's partition of __mirror_state; its successor reads that log first (KIP-1279).
     Bite      the broker does not answer in the window, and the others (where they are a majority)
               have elected another leader.
     Heal      its process runs, its listener answers, it is in the ISR of every partition that it
               holds; there is a coordinator.
     """
 
-    office = "mirror coordinator"
+    role = "mirror coordinator"
 
     def holder(self, address: str) -> int | None:
         """From the metadata of any broker of the cluster."""

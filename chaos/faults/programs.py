@@ -1,7 +1,8 @@
-"""Faults of what programs ask brokers for, and of the answers that they get: the recorder of their
-cluster does them to requests and answers that pass (`harness.model.interference`).
+"""Faults of programs' requests to brokers, and of the answers. The recorder of the cluster applies
+them to requests and answers that pass through it (`harness.model.interference`).
 
-A client's history has the answers that it got, and no fault here answers what no broker could.
+A client's history has the answers that the client got. No fault gives an answer that a real broker
+could not give.
 """
 
 from __future__ import annotations
@@ -32,10 +33,12 @@ from linkflap.harness.model.topology import ANY_NAME
 
 _MOST: Final = 1 << 30
 _CLIENT: Final = OptionAbout(
-    default="", takes="a client.id", about="whose requests alone (left out: those of all programs)"
+    default="",
+    takes="a client.id",
+    about="client.id whose requests are affected (left out: all programs)",
 )
 _CARRIED_OUT: Final = OptionAbout(
-    default=True, about="whether the broker gets the request before; false: it does not"
+    default=True, about="whether the broker gets the request; false: it does not"
 )
 
 
@@ -43,37 +46,45 @@ def _chosen(*apis: str, about: str) -> Mapping[str, OptionAbout]:
     """The options that say which requests a fault chooses."""
     return {
         "api": OptionAbout.one_of(*apis, about=about),
-        "count": OptionAbout(default=1, low=1, high=_MOST, about="how many of these requests"),
+        "count": OptionAbout(
+            default=1, low=1, high=_MOST, about="number of requests that are affected"
+        ),
         "first": OptionAbout(
-            default=1, low=1, high=_MOST, about="from which of them on: 3 lets two pass before"
+            default=1,
+            low=1,
+            high=_MOST,
+            about="number of the first request that is affected: 3 lets two pass",
         ),
         "client": _CLIENT,
         "topic": OptionAbout(
             default="",
             takes="a topic's full name, as A.orders",
-            about="those that name this topic (left out: any)",
+            about="only requests that name this topic (left out: any)",
         ),
         "partition": OptionAbout(
-            default=-1, low=-1, high=_MOST, about="those that name this partition of it; -1: any"
+            default=-1,
+            low=-1,
+            high=_MOST,
+            about="only requests that name this partition of it; -1: any",
         ),
     }
 
 
 def there_are_recorded(cluster: str, scenario: Scenario) -> str | None:
-    """None if a program of a scenario that is recorded comes to a cluster; otherwise the reason."""
+    """None if the scenario has a recorded program on the cluster; otherwise the reason."""
     recorded = [w for w in scenario.workloads if w.record]
     there = any(cluster in clusters_of(w, scenario) for w in recorded)
-    return None if there else 'no program that is recorded (record = "wire") comes there'
+    return None if there else 'no recorded program (record = "wire") connects to it'
 
 
 class _OnTheWire(FaultBase):
-    """A fault that a recorder does. `shows`: what it counts."""
+    """A fault that a recorder applies. `shows`: the effect that the recorder counts, as a text."""
 
     does: ClassVar[Does]
     shows: ClassVar[str]
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        """Raises InputError also for options that do not fit together."""
+        """Raises InputError, also for options that contradict each other."""
         super().__init__(spec, world)
         self._before = 0
         if reason := self.against(self._values):
@@ -96,12 +107,13 @@ class _OnTheWire(FaultBase):
 
     @classmethod
     def against(cls, values: Mapping[str, Option]) -> str | None:
-        """Why these options do not fit together; None if they do."""
+        """Why these options contradict each other; None if they do not."""
         api, topic = str(values["api"]), str(values["topic"])
         if topic and api not in WITH_PARTITIONS:
-            return f"{api} names no topic; leave topic out, or choose {_listed(WITH_PARTITIONS)}"
+            allowed = _listed(WITH_PARTITIONS)
+            return f"{api} requests name no topic; leave topic out, or choose {allowed}"
         if number(values, "partition") >= 0 and not topic:
-            return "a partition is one of a topic; name the topic, or leave partition out"
+            return "partition needs a topic; name the topic, or leave partition out"
         return None
 
     @property
@@ -158,14 +170,14 @@ def _listed(names: frozenset[str]) -> str:
 
 
 class ProgramUnanswered(_OnTheWire):
-    """Drops answers to requests of programs that are recorded on the wire, and ends their
-    connections.
+    """Drops answers to requests of programs recorded on the wire, and closes their connections.
 
     Breaks    the client's knowledge: the broker has carried the request out, and its client never
               learns of it. With `carried_out = false` the broker never gets the request: for the
               client both are the same.
-    Bite      an answer was dropped, or a connection ended: the recorder of the cluster counts them.
-    Heal      the recorder drops no more, and says so.
+    Bite      an answer was dropped, or a connection closed: the recorder of the cluster counts
+              them.
+    Heal      the recorder reports that it drops no more.
     """
 
     does = "unanswered"
@@ -177,14 +189,15 @@ class ProgramUnanswered(_OnTheWire):
 
 
 class ProgramDelayed(_OnTheWire):
-    """Delays answers to requests of programs that are recorded on the wire, and all that comes
-    behind them on their connections.
+    """Delays answers to requests of programs recorded on the wire, and everything behind them on
+    the same connections.
 
-    Breaks    the client's patience: its request timeout may pass, and it asks again. With
-              `carried_out = false` the request itself is held back before it is forwarded, so that
-              a fault with `during:` begins between the two.
-    Bite      an answer or request is held back: the recorder of the cluster counts them.
-    Heal      the recorder delays no more, and says so; what it holds passes at its time.
+    Breaks    the client's timing: its request timeout may pass, and it sends the request again.
+              With `carried_out = false` the request itself is held back before it is forwarded, so
+              that a fault with `during:` begins between the two.
+    Bite      an answer or request was held back: the recorder of the cluster counts them.
+    Heal      the recorder reports that it delays no more. Answers and requests that it still holds
+              pass when their delay is over.
     """
 
     does = "delayed"
@@ -201,16 +214,16 @@ class ProgramDelayed(_OnTheWire):
 
 
 class ProgramRefused(_OnTheWire):
-    """Answers requests of programs that are recorded on the wire with an error.
+    """Answers requests of programs recorded on the wire with an error.
 
-    Breaks    the client's knowledge: the broker has carried the request out, and its client gets
-              an error that may come after that. With `carried_out = false` the broker never gets
-              the request, and the error is one that comes before.
+    Breaks    the client's knowledge: the broker has carried the request out, and the client gets an
+              error that brokers can give after that. With `carried_out = false` the broker never
+              gets the request, and the error is one that brokers give before that.
     Bite      a client got the error: the recorder of the cluster counts them.
-    Heal      the recorder refuses no more, and says so.
+    Heal      the recorder reports that it refuses no more.
 
-    A Fetch has no effect: its answer gets the error for each of its partitions. An InitProducerId
-    without a transactional id, and a Produce with acks=0, are not refused.
+    For a Fetch, which changes nothing at a broker, each partition of the answer gets the error. An
+    InitProducerId without a transactional id, and a Produce with acks=0, are not refused.
     """
 
     does = "refused"
@@ -221,7 +234,7 @@ class ProgramRefused(_OnTheWire):
         "error": OptionAbout(
             default="",
             takes="an error of the API, as NOT_LEADER_OR_FOLLOWER",
-            about="what the client gets (left out: the commonest one)",
+            about="the error that the client gets (left out: the commonest one)",
         ),
     }
 
@@ -247,14 +260,13 @@ class ProgramRefused(_OnTheWire):
 
 
 class ProgramRepeated(_OnTheWire):
-    """Sends requests of programs that are recorded on the wire twice. The client gets the first
-    answer.
+    """Sends requests of programs recorded on the wire twice. The client gets the first answer.
 
-    Does      what a client does that asks again before the answer comes: brokers have to find that
-              they have carried the request out already. Only requests for which they promise that
-              are repeated: a Produce without a producer id is not.
+    Does      the same as a client that retries before the answer comes: brokers must detect that
+              they have already carried the request out. Only requests for which Kafka promises that
+              are repeated; a Produce without a producer id is not.
     Bite      a broker answered a second time: the recorder of the cluster counts them.
-    Heal      the recorder repeats no more, and says so.
+    Heal      the recorder reports that it repeats no more.
     """
 
     does = "repeated"
@@ -265,14 +277,14 @@ class ProgramRepeated(_OnTheWire):
 
 
 class ProgramDowngraded(_OnTheWire):
-    """Withholds versions of an API from programs that are recorded on the wire, as brokers of an
-    older release do.
+    """Withholds versions of an API from programs recorded on the wire, like brokers of an older
+    release.
 
     Breaks    the client's choice of versions: the cluster's brokers offer no higher version of the
-              API. At the beginning and at the end the connections of all programs end, as each
-              broker that is upgraded ends them.
+              API. At the beginning and at the end the connections of all programs are closed, as in
+              a rolling upgrade.
     Bite      a client got a lower offer than the broker's: the recorder of the cluster counts them.
-    Heal      the recorder withholds nothing, and says so.
+    Heal      the recorder reports that it withholds nothing.
     """
 
     does = "downgraded"

@@ -54,7 +54,8 @@ class CopyState:
 
 def copied(found: Sequence[str], given_up: str) -> CopyState:
     """Classifies a log by its records in order (`old 3`, `new 0`). `given_up` is the mirror's
-    reason for adding no more records."""
+    reason for no longer mirroring the topic.
+    """
     old, new = (
         [record for record in found if record.startswith(kind)] for kind in ("old ", "new ")
     )
@@ -63,34 +64,37 @@ def copied(found: Sequence[str], given_up: str) -> CopyState:
     if old and new:
         order = "behind one another" if found == [*old, *new] else "in one another"
         words = (
-            f"{len(old)} records of the deleted topic and {len(new)} of the one made again, "
+            f"{len(old)} records of the deleted topic and {len(new)} of the new one, "
             f"{order}{beside}"
         )
         return CopyState(sound=False, mixed=True, words=words)
     if new:
         words = (
-            f"{len(set(new))} of {NEW} records of the topic made again, none of the other{beside}"
+            f"{len(set(new))} of {NEW} records of the new topic, none of the deleted one{beside}"
         )
         return CopyState(sound=not strange and _whole(new, "new", NEW), mixed=False, words=words)
     says = (
         f"its mirror says: {given_up}"
         if given_up
-        else "its mirror does not say that it gave the topic up"
+        else "its mirror does not report that it stopped mirroring the topic"
     )
-    words = f"{len(old)} records of the deleted topic, none of the other{beside}; {says}"
+    words = f"{len(old)} records of the deleted topic, none of the new one{beside}; {says}"
     return CopyState(
         sound=bool(given_up) and not strange and _whole(old, "old", OLD), mixed=False, words=words
     )
 
 
 def _whole(found: Sequence[str], kind: str, count: int) -> bool:
-    """Whether all records of a kind are there in order. A mirror with at-least-once delivery may
-    repeat some."""
+    """Whether the log has all `count` records of a kind in order. A mirror with at-least-once
+    delivery may repeat some.
+    """
     return list(dict.fromkeys(found)) == [f"{kind} {n}" for n in range(count)]
 
 
 def reached(home: str, world: World) -> Sequence[str]:
-    """The home, and all clusters that running mirrors reach from it."""
+    """The home cluster, and all clusters to which running mirrors copy its topics, directly or in
+    several hops.
+    """
     found = [home]
     for cluster in found:
         found += [
@@ -110,11 +114,11 @@ _READ_WITHIN: Final = 5.0
 
 
 class TopicRecreated(FaultBase):
-    """Deletes a topic of its own and creates it again (DeleteTopics, CreateTopics).
+    """Deletes the fault's own topic and creates it again (DeleteTopics, CreateTopics).
 
     Breaks    everything that identifies a topic by its name alone (KIP-516 gave topics ids):
-              offsets begin anew, and the records that a mirror has read or stored of the old topic
-              are not the new one's.
+              offsets begin at 0 again, and records of the old topic that a mirror has read or
+              stored do not belong to the new one.
     Bite      the cluster reports a new id for the topic, and its log has the new records and none
               of the old ones.
     Heal      the links are open, and the copy on each cluster to which the topic is mirrored
@@ -132,7 +136,7 @@ class TopicRecreated(FaultBase):
         "links": OptionAbout.one_of(
             "cut",
             "open",
-            about="whether its links are cut while the topic is deleted and made again",
+            about="whether its links are cut while the topic is deleted and created again",
         ),
     }
 
@@ -186,7 +190,7 @@ class TopicRecreated(FaultBase):
             for mirror in self._mirrors:
                 self._world.deployment.links[mirror.link.name].restore(owner=self._owner)
         if not self._after:
-            return ["nothing was made again"]
+            return ["the topic was not created again"]
         checked = [
             f"{mirror.link.destination} has {self._settled(mirror)}" for mirror in self._mirrors
         ]
@@ -194,8 +198,9 @@ class TopicRecreated(FaultBase):
         return checked or [f"no mirror copies from {self._home}"]
 
     def _settled(self, mirror: Mirror) -> str:
-        """What the copy over one mirror is in the end. Raises FaultError where that is not one
-        topic's."""
+        """The final state of one mirror's copy of the topic, in words. Raises FaultError if the
+        copy mixes both topics.
+        """
         last = CopyState(sound=False, mixed=False, words="no answer")
 
         def over() -> bool:
@@ -219,7 +224,7 @@ class TopicRecreated(FaultBase):
         return last.words
 
     def _wait_for_copy(self, cluster: str) -> None:
-        """Until the destination has all of the old topic. Raises FaultError."""
+        """Waits until the destination has all records of the old topic. Raises FaultError."""
         what = f"{cluster} to have {OLD} records of {self._topic}"
         wait(
             lambda: _whole(self._read(cluster), "old", OLD),
@@ -228,7 +233,9 @@ class TopicRecreated(FaultBase):
         )
 
     def _make(self) -> str:
-        """Makes it; its id. A deletion may not have reached every broker."""
+        """Creates the topic, and returns its id. Repeats the request, because an earlier deletion
+        may not have reached every broker.
+        """
         cluster = self._world.deployment.clusters[self._home]
         cluster.create_topic(self._topic)
         made = ""
@@ -238,7 +245,7 @@ class TopicRecreated(FaultBase):
             made = self._id() or ""
             return bool(made)
 
-        wait(there, within=patient(ANSWERS_WITHIN), what=f"{self._topic} to be there")
+        wait(there, within=patient(ANSWERS_WITHIN), what=f"{self._topic} to exist")
         return made
 
     def _delete(self) -> None:
@@ -260,7 +267,7 @@ class TopicRecreated(FaultBase):
     def _id(self) -> str | None:
         """The topic's id at home; empty if the cluster reports that there is none, None if it did
         not answer, or there is no leader."""
-        admin = self._admin(self._home)  # its answers end with it
+        admin = self._admin(self._home)  # a client's pending answers are lost when it is closed
         try:
             asked = admin.describe_topics(
                 TopicCollection([self._topic]), request_timeout=ANSWERS_WITHIN
@@ -277,7 +284,9 @@ class TopicRecreated(FaultBase):
         )
 
     def _write(self, kind: str, count: int) -> None:
-        """Not idempotent: it draws no producer id on a cluster whose producer ids are checked."""
+        """Writes records without idempotence: a producer id from this cluster would disturb the
+        check of producer ids.
+        """
         producer = Producer(
             self._settings() | {"enable.idempotence": False, "acks": "all", "linger.ms": 0}
         )
@@ -295,19 +304,18 @@ class TopicRecreated(FaultBase):
             what=f"{count} records to be written to {self._topic}",
         )
         if refused:
-            raise FaultError(
-                f"cluster {self._home} did not take records of {self._topic}: {refused[0]}"
-            )
+            raise FaultError(f"cluster {self._home} refused records of {self._topic}: {refused[0]}")
 
     def _settings(self) -> dict[str, str | int | float | bool]:
-        # One at a time, so that they are written in their order also when one is sent again.
+        # One request at a time, so that a retry does not change the order of records.
         return quiet(self._world.deployment.clusters[self._home].bootstrap) | {
             "max.in.flight.requests.per.connection": 1
         }
 
     def _read(self, cluster: str) -> list[str]:
-        """The records of the topic on a cluster, in their order; none where it is not there, or was
-        not read to its end."""
+        """The records of the topic on a cluster, in log order. Empty if the topic does not exist or
+        was not read to its end.
+        """
         bootstrap = self._world.deployment.clusters[cluster].bootstrap
         if not answered_bounds(
             self._admin(cluster), [(self._topic, 0)], "high", within=_READ_WITHIN
@@ -343,7 +351,7 @@ class TopicRecreated(FaultBase):
 
             until(read, within=_READ_WITHIN, what=f"{self._topic} on {cluster} to be read")
         except (DeadlineExceeded, KafkaException):
-            return []  # the caller asks again: a part of a log must not count as all of it
+            return []  # the caller reads again: a part of a log must not count as all of it
         finally:
             consumer.close()
         return found
@@ -355,15 +363,22 @@ HEALS_WITHIN: Final = 60.0
 class PartitionsAdded(FaultBase):
     """Adds partitions to the topics of a cluster, and waits until mirrors have added them too.
 
-    Breaks    everything that has read its list of partitions once (KIP-195, CreatePartitions):
+    Breaks    every client that reads its list of partitions only once (KIP-195, CreatePartitions):
               producers, readers, mirrors, group offsets.
-    Bite      the cluster names the new partitions, and clients have written to one of them.
-    Heal      every cluster to which running mirrors copy the topics has as many partitions, each
-              with a leader. The new partitions stay: Kafka cannot remove partitions.
+    Bite      the cluster's metadata has the new partitions, and clients have written to one of each
+              topic.
+    Heal      every cluster to which running mirrors copy the topics has the same number of
+              partitions, each with a leader. The new partitions stay: Kafka cannot remove
+              partitions.
     """
 
     options: ClassVar[Mapping[str, OptionAbout]] = {
-        "add": OptionAbout(default=1, low=1, high=1000, about="partitions that each topic gets"),
+        "add": OptionAbout(
+            default=1,
+            low=1,
+            high=1000,
+            about="number of partitions that each topic gets in addition",
+        ),
     }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
@@ -457,13 +472,13 @@ Offsets = dict[tuple[str, int], int]
 class RecordsDeletion(FaultBase):
     """Deletes the records of the topics of a cluster up to the last stable offset (DeleteRecords).
 
-    Breaks    readers and mirrors that have not read that far: they are out of range, and continue
-              at the new log start. During a cut the deletion overtakes the mirror, as retention
-              may.
+    Breaks    readers and mirrors that have not read that far: their position is out of range, and
+              they continue at the new log start. During a cut of the link, records are deleted
+              before they are mirrored, as retention may do.
     Bite      the leader of every partition reports a log start at or above the requested one, and
               above the former one.
-    Heal      every cluster to which running mirrors copy the topics is beyond the new log starts.
-              Deleted records stay deleted.
+    Heal      on every cluster to which running mirrors copy the topics, the high watermarks are
+              beyond the new log starts. Deleted records stay deleted.
 
     Everything below the last stable offset is deleted, so no batch and no transaction is divided.
     Nothing else may be lost: no check looks for records below a log start, and every check looks
@@ -486,7 +501,7 @@ class RecordsDeletion(FaultBase):
                 lambda: self._choose(admin),
                 within=BEGINS_WITHIN,
                 every=0.1,
-                what=f"a stable record at home on {self._home}",
+                what=f"a record below the last stable offset on {self._home}",
             )
         except DeadlineExceeded as error:
             raise FaultError(f"{error}; nothing was deleted") from error
@@ -519,7 +534,9 @@ class RecordsDeletion(FaultBase):
 
     def bite(self) -> Bite:
         expected = {f"{name}-{n}": offset for (name, n), offset in sorted(self._wanted.items())}
-        return watch(self._world, "log starts as the leaders name them", expected, self._measure)
+        return watch(
+            self._world, "log start offsets as the leaders report them", expected, self._measure
+        )
 
     def _measure(self) -> tuple[bool, object]:
         starts = answered_bounds(self._admin(self._home), self._wanted, "start", within=5.0)
@@ -539,7 +556,7 @@ class RecordsDeletion(FaultBase):
         for cluster in reached(self._home, self._world):
             self._wait_for(cluster)
             checked.append(
-                f"{cluster} has come past the new log starts of {len(self._wanted)} partitions"
+                f"{cluster} has passed the new log starts of {len(self._wanted)} partitions"
             )
         return checked
 
@@ -555,5 +572,5 @@ class RecordsDeletion(FaultBase):
             ]
             return not behind
 
-        what = f"{cluster} to come past the records that were deleted"
+        what = f"{cluster} to pass the deleted records"
         wait(past, within=FOLLOWS_WITHIN, every=0.1, what=what, state=lambda: behind[:5])

@@ -103,7 +103,7 @@ def _scenario(seed: int, bounds: GeneratorBounds, rng: random.Random, *, name: s
             faults=tuple(name for name in bounds.allowed if name not in without) or bounds.faults,
         )
     if not guarantee.offsets_kept:
-        # If the copy has another offset, it can be compared only while the original exists.
+        # A copy at another offset can be compared only while the original exists.
         topics = replace(
             topics,
             config={name: value for name, value in topics.config.items() if name != RETENTION},

@@ -241,8 +241,9 @@ def _opened(
 
 
 def _with_names(content: Mapping[str, object]) -> Mapping[str, object]:
-    """The file with Kafka's names as keys, also where they are not quoted: to TOML each of their
-    dots begins a table."""
+    """The file with Kafka's names as keys, even if they are not quoted (TOML reads each dot of an
+    unquoted name as a nested table).
+    """
     made = dict(content)
     for steps in _OF_KAFKA:
         _join_names(made, steps)
@@ -315,15 +316,17 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
     if made.budgets.of_failovers and not any(spec.name.fails_over for spec in made.schedule):
         reader.fail(
             ("budgets",),
-            "a budget is what a failover may cost, and no fault of this file is one; add a "
+            "budgets limit the cost of a failover, and no fault of this file is a failover; add a "
             "failover-planned or failover-forced, or leave the budgets out",
         )
     return made
 
 
 def _refuse_fetching_compacted(reader: Reader, file: ScenarioFile, made: Scenario) -> None:
-    """How far a cleaner came is in a file on the broker's disk. Without it, what it removed would
-    look lost."""
+    """Refuses capture by Fetch of compacted topics: only a file on the broker's disk shows how far
+    the cleaner came, and without it the records that it removed would look lost. Raises
+    InputError.
+    """
     settings: dict[KeyPath, str] = {
         ("topics", "config", _CLEANUP): made.topics.config.get(_CLEANUP, "")
     }

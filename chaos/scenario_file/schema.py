@@ -81,13 +81,13 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
     their producers, and `clients` multiplies their clients. Its home may be `{home}`: each cluster
     where topics begin.
 
-    `library` is whose clients they are, where it is another than the file's `clients`. `command` is
-    a list of words, run without a shell in `folder` (from this file's); `reads` and `writes` are
-    its topics. With `library = "java"` it finds a Java and the jars of Kafka's clients in its
-    environment. `exactly_once`: it promises one output for each input that its group has passed.
-    `record = "wire"`: what it writes and reads, and what brokers answer, is recorded before them.
-    `starts = "in:ID"`: it is started once that fault is under way. `progress_within`: as for the
-    file, for these clients.
+    `library` is their client library, if it differs from the file's `clients`. `command` is a list
+    of words, run without a shell in `folder` (from this file's); `reads` and `writes` are its
+    topics. With `library = "java"` it finds a Java and the jars of Kafka's clients in its
+    environment. `exactly_once`: the program promises one output for each input that its group has
+    passed. `record = "wire"`: its requests and the brokers' answers are recorded by a proxy before
+    the brokers. `starts = "in:ID"`: it is started once that fault is under way. `progress_within`:
+    as for the file, for these clients.
     """
 
     home: Name
@@ -120,8 +120,9 @@ class FaultTable(Table, frozen=True, kw_only=True):
 
 
 class MinimumsTable(Table, frozen=True, kw_only=True):
-    """The least that a run must have done for a meaningful verdict. What is left out follows from
-    what the workloads do."""
+    """The least that a run must have done for a meaningful verdict. The default of each key follows
+    from the workloads.
+    """
 
     committed: Number | None = None
     aborted: Number | None = None
@@ -172,9 +173,12 @@ KEYS: Final[Mapping[type[Table], tuple[str, Mapping[str, str]]]] = {
             "name": "the scenario's name, also in the name of the run directory",
             "topology": "clusters and links, as --topology takes them",
             "about": "one line about it, shown by --dry-run",
-            "seed": "of payloads and of times between two; left out: a new one for each run",
+            "seed": "seed of payloads and of drawn times; left out: a new one for each run",
             "duration": "seconds that clients work, at least",
-            "progress_within": "seconds in which clients go on after the last fault; 0: no promise",
+            "progress_within": (
+                "seconds after the last fault within which every client must make progress; 0: "
+                "no promise"
+            ),
             "runtime": "what brokers run in, process or docker",
             "clients": "the client library of all workloads",
             "checks": "only these checks; left out: all",
@@ -191,8 +195,11 @@ KEYS: Final[Mapping[type[Table], tuple[str, Mapping[str, str]]]] = {
         "[topics]",
         {
             "partitions": "of each topic of the workloads",
-            "replicas": "of each partition, as far as the cluster has brokers",
-            "capture": "disk, or fetch: their logs are read from every broker that serves them",
+            "replicas": "replicas of each partition, at most one per broker",
+            "capture": (
+                "disk: logs are copied from brokers' disks; fetch: logs are read from every "
+                "broker that serves them"
+            ),
             "config": "topic configs, by Kafka's names",
         },
     ),
@@ -218,7 +225,7 @@ KEYS: Final[Mapping[type[Table], tuple[str, Mapping[str, str]]]] = {
             "reads": "topics that the program reads, without the home",
             "writes": "topics that the program writes, without the home",
             "exactly_once": "the program promises one output for each input of its group",
-            "record": "wire: what the program writes and reads is recorded before the brokers",
+            "record": "wire: a proxy before the brokers records what the program writes and reads",
             "starts": "in:ID: the program is started once this fault is under way",
             "progress_within": "as for the file, for these clients",
         },
@@ -249,11 +256,15 @@ KEYS: Final[Mapping[type[Table], tuple[str, Mapping[str, str]]]] = {
         {
             "rpo_records": "records that a failover may lose at most; more is invalid",
             "rto_seconds": "seconds without writes that a failover may cost; more is invalid",
-            "allowed": "kind of anomaly = how many that are allowed a cluster may have",
+            "allowed": (
+                "kind of anomaly = how many allowed ones a cluster may have; more is invalid"
+            ),
         },
     ),
 }
-"""What each key of a table means, for the schema, `linkflap list options` and the documentation."""
+"""The meaning of each key of a table, for the schema, `linkflap list options` and the
+documentation.
+"""
 
 
 def json_schema() -> str:
@@ -303,7 +314,9 @@ def _names(table: dict[str, Any], field: str, known: Iterable[str]) -> None:
 
 
 def _describe(table: dict[str, Any], every: Iterable[Mapping[str, OptionAbout]]) -> None:
-    """Adds what options mean, by all kinds that have one of the name."""
+    """Adds the descriptions of options; if several kinds have an option of one name, each kind's
+    description.
+    """
     found: dict[str, list[str]] = {}
     for options in every:
         for name, option in options.items():

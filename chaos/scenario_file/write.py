@@ -131,7 +131,7 @@ def _config(given: Mapping[str, str]) -> dict[str, Option]:
 
 
 def _asked(scenario: Scenario) -> dict[str, Any]:
-    """The minimums that do not follow from the workloads."""
+    """The minimums that differ from those that follow from the workloads."""
     follow = _fields(least_of(scenario.workloads))
     return {
         name: least for name, least in _fields(scenario.minimums).items() if least != follow[name]

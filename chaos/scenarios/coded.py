@@ -31,7 +31,7 @@ from linkflap.harness.model.topology import LinkSpec, Topology, hyphen_free, id_
 from linkflap.topologies import parse
 
 MINIMUMS: Final = Minimums(committed=60, aborted=5, reads=500)
-"""What most scenarios have to do at least, so that their verdict means something."""
+"""The minimums of most scenarios for a meaningful verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +54,10 @@ class ScenarioRequest:
         return random.Random(self.seed)
 
     def mirrored_by(self) -> MirrorSpec:
-        """The requested mirror with the user's options; else the shadow, or between clusters that
-        run already, whose broker it cannot be, MirrorMaker 2. One cluster alone has none."""
+        """The requested mirror with the user's options. Default: the shadow; between clusters that
+        linkflap did not start, MirrorMaker 2, because the shadow cannot be a broker there. A
+        topology without links has no mirror.
+        """
         if self.topology is not None and not self.topology.links and self.mirror is None:
             return replace(NO_MIRROR, options=self.mirror_options)
         usual = "mm2" if self.topology is not None and self.topology.attached else "shadow"
@@ -410,12 +412,12 @@ def region_loss(request: ScenarioRequest) -> Scenario:
     In another topology the source of the first link is killed. Raises InputError if that link
     carries topics of other clusters too, as in a ring.
 
-    Guarantee at stake: what each region promised before stays true on those that are left. What the
-    dead region had not received yet, or had received and nobody can ask it for, is not due: only
-    the dead could show it. What it had shown to readers or acknowledged to clients must be in its
-    logs, and what it had not sent on is the recovery point of the failover. A violation is a record
-    of a living region that is missing there, a record of the dead region that another one had shown
-    and has no more, or clients that do not go on.
+    Guarantee at stake: what each region promised before stays true on those that are left. Records
+    that the dead region had not received, or had received and not shown to anybody, are not due.
+    Records that it had shown to readers or acknowledged to clients must be in its logs; those that
+    were not mirrored are the recovery point of the failover. A violation is a record of a living
+    region that is missing there, a record of the dead region that another region had shown and has
+    lost, or clients that do not continue.
     """
     topology = request.topology or parse("A<->B")
     link = topology.links[0]

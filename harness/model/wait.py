@@ -23,15 +23,15 @@ def until(
     what: str,
     every: float = 0.02,
     state: Callable[[], object] | None = None,
-    left: Callable[[], float | None] | None = None,
+    remaining: Callable[[], float | None] | None = None,
 ) -> T:
     """Polls `condition` until it returns something truthy, and returns that.
 
-    `within` and `every` are seconds. `what` completes "waited 5 s for …"; `state` is asked once at
-    the end, for the error. `left` returns how much remains to be done, None if unknown: each time
-    that is less than ever before, the deadline starts again, up to ten times `within` in all.
-    Raises DeadlineExceeded with the last state seen. An exception in `condition` is the caller's
-    and ends the wait.
+    `within` and `every` are seconds. `what` completes "waited 5 s for …"; `state` is called once at
+    the end, for the error. `remaining` returns how much is left to do, None if unknown: each time
+    it is less than ever before, the deadline starts again, up to ten times `within` in all. Raises
+    DeadlineExceeded with the last state seen. An exception of `condition` ends the wait, and
+    reaches the caller.
     """
     began = time.monotonic()
     deadline, least = began + within, math.inf
@@ -39,7 +39,7 @@ def until(
         result = condition()
         if result:
             return result
-        if left is not None and (rest := left()) is not None and rest < least:
+        if remaining is not None and (rest := remaining()) is not None and rest < least:
             least = rest
             deadline = min(time.monotonic(), began + (_SLOWEST - 1) * within) + within
         if time.monotonic() >= deadline:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def show_schedule(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
     import msgspec
 
-    from linkflap.chaos.schedule import describe, spared
+    from linkflap.chaos.schedule import describe, untouched_links
     from linkflap.recording.run import check, commands
     from linkflap.topologies.notation import rows
 
@@ -47,7 +47,7 @@ def show_schedule(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
     for id, line in describe(chosen.schedule).items():
         click.echo(f"  {id:10} {line}")
     click.echo(f"  {'then':10} {_promised(chosen)}{_budgets(chosen.budgets)}")
-    for link, passed in spared(chosen).items():
+    for link, passed in untouched_links(chosen).items():
         traffic = "" if passed else ", and no client writes records that pass over it"
         click.echo(f"  {link}: this schedule has no fault on it{traffic}")
     if not chosen.acknowledged and not any(spec.command for spec in chosen.workloads):

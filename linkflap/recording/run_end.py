@@ -199,7 +199,7 @@ def drain(
             within=SETTLE,
             what="mirrors to catch up",
             every=0.1,
-            left=lambda: sum(lag or 0 for lag in lags) if None not in lags else None,
+            remaining=lambda: sum(lag or 0 for lag in lags) if None not in lags else None,
         )
     topology = world.deployment.topology
     with contextlib.suppress(DeadlineExceeded):

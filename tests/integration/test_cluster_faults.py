@@ -52,7 +52,7 @@ def cluster_of_three(
         bootstrap = up.clusters["A"].bootstrap
         admin = AdminClient({**QUIET, "bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic(TOPIC, 3, 3)])[TOPIC].result(timeout=60)
-        producer = Producer({**QUIET, "bootstrap.servers": bootstrap, "transactional.id": "office"})
+        producer = Producer({**QUIET, "bootstrap.servers": bootstrap, "transactional.id": "role"})
         producer.init_transactions(60)
         producer.begin_transaction()
         producer.produce(TOPIC, b"record")

@@ -352,4 +352,4 @@ def test_mirror_maker_makes_one_log_of_both_which_is_unknown(tmp_path: Path) -> 
     assert done.returncode == 2, done.stdout + done.stderr
     said = " ".join(done.stdout.split())
     assert "20 records of the deleted topic and" in said, said[-3000:]
-    assert "of the one made again, behind one another" in said, said[-3000:]
+    assert "of the new one, behind one another" in said, said[-3000:]

@@ -55,7 +55,10 @@ def refused(*words: str) -> str:
     [
         (["link-flap", "--mirror", "shadow"], "it registers as a broker of the destination"),
         (["link-flap", "--mirror", "cluster-mirroring"], "need a build of KIP-1279"),
-        (["link-flap", "--stall-source"], "brokers that linkflap did not start are not stalled"),
+        (
+            ["link-flap", "--stall-source"],
+            "cannot suspend brokers that it did not start (source=stalled)",
+        ),
         (["link-flap", "--runtime", "docker"], "runtime docker would start others"),
         (["link-flap", "--runtime", "process"], "runtime process would start others"),
         (["broker-loss"], "did not start cluster A"),
@@ -100,7 +103,7 @@ def test_a_fault_of_brokers_is_refused_by_its_name_and_cluster(
         ('[cluster.A.config]\n"log.retention.ms" = 5\n', "log.retention.ms cannot be set on them"),
         (
             '[[workload]]\nkind = "readers"\nhome = "A"\n[workload.options]\ngroup = "billing"\n',
-            "group 'billing' of workload readers may be somebody else's",
+            "group 'billing' of workload readers may belong to another application",
         ),
     ],
 )

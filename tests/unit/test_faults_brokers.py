@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 
 from linkflap.chaos import schedule
-from linkflap.chaos.faults.brokers import BrokerDiskSlow, ClockSkew, bitten, clock_of, near
+from linkflap.chaos.faults.brokers import BrokerDiskSlow, ClockSkew, bitten, clock_of, is_near
 from linkflap.chaos.faults.clusters import RollingUpgrade, older, running
 from linkflap.chaos.faults.leaders import PartitionMetadata, UncleanElection, read_lost
 from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
@@ -660,12 +660,12 @@ def test_a_clock_is_read_from_a_log_whose_file_has_the_machines_time(
     found = clock_of(log)
     assert found is not None
     assert abs(found - off) < 0.01
-    assert near(found, 30.0) is False
-    assert near(found, off) or not off
+    assert is_near(found, 30.0) is False
+    assert is_near(found, off) or not off
 
 
 def test_a_log_without_a_time_proves_nothing(tmp_path: Path) -> None:
     assert clock_of(tmp_path / "server.log") is None
     (tmp_path / "server.log").write_text("words\n[not a time] more\n")
     assert clock_of(tmp_path / "server.log") is None
-    assert not near(None, 30.0)
+    assert not is_near(None, 30.0)

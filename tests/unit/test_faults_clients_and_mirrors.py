@@ -320,10 +320,10 @@ def test_verbs_are_not_asked_of_a_mirror_that_does_not_mirror_and_a_paused_topic
     None
 ):
     fault = FAULTS["mirror-verbs"](spec("mirror-verbs"), world(AdministeredByRule(played=None)))
-    with pytest.raises(FaultError, match="not all is MIRRORING; no verb was asked for"):
+    with pytest.raises(FaultError, match="not all is MIRRORING; no verb was requested"):
         fault.inject()
     assert not fault.bite().bit
-    assert fault.heal() == ["no verb was asked for"]
+    assert fault.heal() == ["no verb was requested"]
     fault = FAULTS["mirror-verbs"](spec("mirror-verbs"), world(AdministeredByRule(deaf=True)))
     fault.inject()
     with pytest.raises(FaultError, match="x is PAUSED"):
@@ -375,9 +375,9 @@ def test_a_mirror_that_keeps_the_new_addresses_or_never_catches_up_is_not_healed
 def test_who_coordinates_a_mirror_is_asked_of_the_one_that_leads_to_the_cluster() -> None:
     assert FAULTS["mirror-coordinator-loss"].applies_to("B", parse("A->B")) is None
     assert mirrors.mirror_to("B", world(AdministeredByRule())).coordinator() == 2
-    with pytest.raises(FaultError, match="leads to cluster A by now"):
+    with pytest.raises(FaultError, match="leads to cluster A now"):
         mirrors.mirror_to("A", world(AdministeredByRule()))
-    with pytest.raises(FaultError, match="leads to cluster B by now"):
+    with pytest.raises(FaultError, match="leads to cluster B now"):
         mirrors.mirror_to("B", world(AdministeredByRule(alive=False)))
 
 

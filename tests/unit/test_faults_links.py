@@ -357,6 +357,6 @@ def test_they_are_refused_where_nobody_shows_a_certificate() -> None:
         ]
         assert (
             FAULTS[name].applies_to("*->B", half)
-            == "*->B leads into B, which shows no certificate; secure it: B{tls}"
+            == "*->B leads into B, which has no TLS certificate; secure it: B{tls}"
         )
         assert FAULTS[name].applies_to("A->C", half)

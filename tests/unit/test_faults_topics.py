@@ -140,20 +140,20 @@ def test_a_copy_of_one_topic_is_accepted(log: list[str], given_up: str) -> None:
             [*OLD_LOG, *NEW_LOG],
             "",
             True,
-            "20 records of the deleted topic and 50 of the one made again, behind one another",
+            "20 records of the deleted topic and 50 of the new one, behind one another",
         ),
         (
             [*OLD_LOG, *NEW_LOG[OLD:]],
             SAYS,
             True,
-            "20 records of the deleted topic and 30 of the one made again",
+            "20 records of the deleted topic and 30 of the new one",
         ),
-        ([*OLD_LOG, NEW_LOG[0]], "", True, "and 1 of the one made again"),
+        ([*OLD_LOG, NEW_LOG[0]], "", True, "and 1 of the new one"),
         ([NEW_LOG[0], *OLD_LOG], "", True, "in one another"),
-        (OLD_LOG, "", False, "its mirror does not say that it gave the topic up"),
+        (OLD_LOG, "", False, "its mirror does not report that it stopped mirroring the topic"),
         (OLD_LOG[1:], SAYS, False, "19 records of the deleted topic"),
         ([], SAYS, False, "0 records of the deleted topic"),
-        (NEW_LOG[1:], "", False, "49 of 50 records of the topic made again"),
+        (NEW_LOG[1:], "", False, "49 of 50 records of the new topic"),
         ([*NEW_LOG[1:], NEW_LOG[0]], "", False, "50 of 50"),
         ([*NEW_LOG, "stranger"], "", False, "and 1 of neither"),
         ([*OLD_LOG, "stranger"], SAYS, False, "and 1 of neither"),
@@ -172,7 +172,7 @@ def test_a_log_of_both_topics_is_not_healed(monkeypatch: pytest.MonkeyPatch) -> 
     fault = TopicRecreated(recreation_spec(fault_id="f"), here)
     monkeypatch.setattr(fault, "_read", lambda _cluster: [*OLD_LOG, *NEW_LOG])
     with pytest.raises(
-        FaultError, match="on B has 20 records of the deleted topic and 50 of the one made again"
+        FaultError, match="on B has 20 records of the deleted topic and 50 of the new one"
     ):
         fault._settled(here.mirrors["A->B"])
 

@@ -369,7 +369,7 @@ def test_the_deadline_counts_from_the_last_progress(
 ) -> None:
     counts = iter(remaining)
     with pytest.raises(DeadlineExceeded, match=f"waited {seconds} s for the end"):
-        until(lambda: False, within=3, what="the end", left=lambda: next(counts))
+        until(lambda: False, within=3, what="the end", remaining=lambda: next(counts))
     assert clock == [seconds]
 
 

@@ -470,7 +470,7 @@ options = {{ {options} }}"""
             "[budgets.allowed]\nlost-write = 5",
             "neither the mirror shadow, as it is set here, nor a fault of this file allows lost-",
         ),
-        ("[budgets]\nrto_seconds = 5.0", "a budget is what a failover may cost, and no fault of"),
+        ("[budgets]\nrto_seconds = 5.0", "budgets limit the cost of a failover, and no fault of"),
         (
             '[[workload]]\ncommand = ["true"]\nhome = "A"\nreads = ["A.orders"]',
             "workload command names the topic 'A.orders' with its home; name it 'orders'",
@@ -481,11 +481,14 @@ options = {{ {options} }}"""
         ),
         (
             fault("client-kill", "A", 'workload = "relay"'),
-            "no clients of workload relay come there",
+            "no client of workload relay connects to it",
         ),
-        (fault("client-kill", "B", 'workload = "any"'), "no clients of workload any come there"),
-        (fault("client-pause", "A", 'workload = "zombie"'), "no clients of workload zombie come"),
-        (fault("program-pause", "A"), "no program of a [[workload]] with a command comes there"),
+        (fault("client-kill", "B", 'workload = "any"'), "no client of workload any connects to it"),
+        (
+            fault("client-pause", "A", 'workload = "zombie"'),
+            "no client of workload zombie connects",
+        ),
+        (fault("program-pause", "A"), "no program of a [[workload]] with a command connects to it"),
         (
             fault("program-refused", "A", 'api = "Produce", error = "CONCURRENT_TRANSACTIONS"'),
             "brokers do not answer CONCURRENT_TRANSACTIONS to Produce that they have carried out",
@@ -496,7 +499,7 @@ options = {{ {options} }}"""
         ),
         (
             fault("program-delayed", "A", 'api = "EndTxn", topic = "A.orders"'),
-            "EndTxn names no topic; leave topic out, or choose AddPartitionsToTxn, Fetch",
+            "EndTxn requests name no topic; leave topic out, or choose AddPartitionsToTxn, Fetch",
         ),
         (
             '[[workload]]\ncommand = ["true"]\nhome = "A"\nreads = ["orders"]'
@@ -511,7 +514,7 @@ options = {{ {options} }}"""
         ),
         (
             fault("program-unanswered", "A", 'api = "Produce", partition = 1'),
-            "a partition is one of a topic; name the topic, or leave partition out",
+            "partition needs a topic; name the topic, or leave partition out",
         ),
         (
             fault("program-downgraded", "A", 'api = "Produce", version = 3'),
@@ -519,7 +522,7 @@ options = {{ {options} }}"""
         ),
         (
             fault("link-cut", "A->B").replace("options = {  }", 'when = "requested:EndTxn"'),
-            "fault 'x' waits for 'requested:EndTxn', and no program that is recorded",
+            "fault 'x' waits for 'requested:EndTxn', and no recorded program",
         ),
         (
             '[[workload]]\ncommand = ["true"]\nhome = "A"\nstarts = "in:gone"',
@@ -529,8 +532,11 @@ options = {{ {options} }}"""
             '[[workload]]\nkind = "readers"\nhome = "A"\nstarts = "in:flap"',
             "starts is of a program of your own, and readers is linkflap's; leave it out",
         ),
-        (fault("program-repeated", "A"), 'no program that is recorded (record = "wire") comes'),
-        (fault("coordinator-loss", "A", 'of = "groups"'), "no client there has a consumer group"),
+        (fault("program-repeated", "A"), 'no recorded program (record = "wire") connects'),
+        (
+            fault("coordinator-loss", "A", 'of = "groups"'),
+            "no client of that cluster has a consumer group",
+        ),
         (
             fault("partitions-added", "A", "add = 1000000000"),
             "option add of fault 'x' (partitions-added) is 1000000000; give a whole number from 1",

@@ -355,7 +355,7 @@ def test_a_fault_is_not_played_once_all_programs_have_ended(
     events, _ = played(monkeypatch, Obedient, ended=True)
     ((kind, _, data),) = events.events
     assert (kind, data["bit"]) == ("fault-bite", False)
-    assert data["measured"] == "every program that writes had ended before it began"
+    assert data["measured"] == "every writing program had exited before the fault began"
 
 
 def test_a_run_that_ends_before_a_fault_is_due_leaves_no_bite(

@@ -17,7 +17,7 @@ from linkflap.chaos import scenario_file
 from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
 from linkflap.chaos.scenarios.coded import broker_loss, chain_flap, link_flap
 from linkflap.chaos.schedule import check as check_schedule
-from linkflap.chaos.schedule import spared
+from linkflap.chaos.schedule import untouched_links
 from linkflap.chaos.triggers import after
 from linkflap.cli.log_options import _link, _named
 from linkflap.harness.mirrors import mm2_config
@@ -593,7 +593,7 @@ def test_faults_of_links_or_mirrors_target_every_one(name: str, arrows: str) -> 
         "half-open": ["link-half-open"] * 2,
     }
     assert set(map(tuple, kinds.values())) == {tuple(expected.get(name, []))}
-    assert spared(chosen) == {}
+    assert untouched_links(chosen) == {}
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
@@ -606,9 +606,9 @@ def test_links_that_a_schedule_does_nothing_to_are_named() -> None:
     fan_in = SCENARIOS["failover-open-transactions"](
         ScenarioRequest(seed=5, topology=parse("A->C, B->C"))
     )
-    assert spared(fan_in) == {"B->C": False}
+    assert untouched_links(fan_in) == {"B->C": False}
     chain = SCENARIOS["round-trip"](ScenarioRequest(seed=5, topology=parse("A->B->C")))
-    assert spared(chain) == {"B->C": True}
+    assert untouched_links(chain) == {"B->C": True}
 
 
 def test_broker_loss_says_what_it_needs() -> None:
