@@ -276,6 +276,11 @@ def changed(data: bytes, **fields: int) -> bytes:
     return recrc(bytes(out))
 
 
+def with_length(data: bytes, length: int) -> bytes:
+    """A batch whose header has another length."""
+    return data[:LENGTH_AT] + struct.pack(">i", length) + data[LENGTH_ENDS:]
+
+
 def field_of(data: bytes, name: str) -> int:
     """One header field of a batch, by the names of `changed`."""
     offset_of_field, layout_of = _FIELD_OFFSETS[name]

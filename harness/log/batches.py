@@ -22,7 +22,14 @@ from linkflap.harness.log import batch_headers, layout, old_messages
 from linkflap.harness.log.batch_headers import Headers, Ints
 from linkflap.harness.log.codecs import NONE
 from linkflap.harness.log.reference import control_type, coordinator_epoch
-from linkflap.harness.log.segments import BatchRun, Segment, SegmentDamage, map_segments, runs
+from linkflap.harness.log.segments import (
+    BatchRun,
+    Segment,
+    SegmentDamage,
+    headers_at,
+    map_segments,
+    runs,
+)
 
 
 def unwritten(segments: Sequence[Segment], headers: Headers) -> list[SegmentDamage]:
@@ -172,7 +179,7 @@ def scan(paths: Iterable[Path], *, sums: bool = True, look: Look | None = None) 
                 rows, found, unread = old_messages.rows(run.data, run.positions.tolist())
                 damage.extend(_unread(segment, run, unread))
             else:
-                rows = _fields(run)
+                rows = headers_at(run.data, run.positions)
                 found = _checksums(run, rows, only_control=not sums)
             if look is not None and not run.old:
                 look(run, rows, found)
@@ -220,13 +227,6 @@ def log_end(log: ReplicaLog) -> int:
         if segment.base_offset > 0:
             return segment.base_offset
     return 0
-
-
-def _fields(run: BatchRun) -> NDArray[np.void]:
-    """The fixed part of every batch, gathered at once: one row of 61 bytes per batch, seen as a
-    structure."""
-    raw = run.data[run.positions[:, None] + np.arange(layout.HEADER_SIZE)]
-    return np.ascontiguousarray(raw).view(batch_headers.HEADER)[:, 0]
 
 
 def _checksums(run: BatchRun, rows: NDArray[np.void], *, only_control: bool) -> Ints:

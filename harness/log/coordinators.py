@@ -30,6 +30,7 @@ from linkflap.harness.log import batches, layout, old_messages, records, referen
 from linkflap.harness.log.codecs import CannotInflate
 from linkflap.harness.log.layout import read_unsigned_varint
 from linkflap.harness.log.reference import MalformedBatch
+from linkflap.harness.log.segments import SegmentDamage
 
 TRANSACTIONS: Final = "__transaction_state"
 GROUPS: Final = "__consumer_offsets"
@@ -245,22 +246,30 @@ def _any_members(data: bytes | None) -> bool:
     return value.count(flexible=flexible) > 0
 
 
-def entries(log: batches.ReplicaLog, topic: str) -> tuple[list[CoordinatorEntry], str]:
-    """The readable records of one of these topics, in the log's order, and the reason why the first
-    unreadable one cannot be read."""
+def entries(
+    log: batches.ReplicaLog, topic: str
+) -> tuple[list[CoordinatorEntry], list[SegmentDamage]]:
+    """The records of one of these topics that can be read, in the log's order; and the batches with
+    a record that no coordinator writes. What cannot be parsed at all `records.decode` reports."""
     read = {TRANSACTIONS: transaction_state, GROUPS: group_entry}.get(topic)
     found: list[CoordinatorEntry] = []
-    wrong = ""
+    damage: list[SegmentDamage] = []
     for row in range(records.readable_batches(log)) if read else ():
         try:
             for record in _records(log, row):
                 if read and (entry := read(record)) is not None:
                     found.append(entry)
-        except (Undecodable, MalformedBatch, CannotInflate) as error:
-            wrong = (
-                wrong or f"{topic}: batch at offset {int(log.headers.base_offset[row])}: {error}"
+        except (MalformedBatch, CannotInflate):
+            continue
+        except Undecodable as error:
+            file, position = log.where(row)
+            detail = f"offset {record.offset}: no record of a coordinator: {error}"
+            damage.append(
+                SegmentDamage(
+                    kind="unreadable-records", file=file, position=position, detail=detail
+                )
             )
-    return found, wrong
+    return found, damage
 
 
 def _records(log: batches.ReplicaLog, row: int) -> list[reference.Record]:

@@ -1,7 +1,8 @@
 """Segment files, memory-mapped, and the walk from batch to batch. Damage to the bytes is a value.
 
-The walk needs only the length field, so a batch with a bad CRC does not end it. It ends at an
-impossible length: from there the next batch can only be guessed, and a verifier does not guess.
+The walk needs only the length field, so a batch with a bad CRC does not end it. Where a length is
+wrong, the batch's own CRC tells its end, if nothing else of it is wrong (`_true_end`). Else the
+walk ends there: the next batch can only be guessed, and a payload may hold what looks like one.
 
 Files are read through once, in parts. For a second look a part is mapped, and unmapped afterwards:
 pages of a mapped file count as memory of the process that touched them.
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
 import numpy as np
+from crc32c import crc32c
 from numpy.typing import NDArray
 
 from linkflap.harness.log import batch_headers, layout
@@ -155,6 +157,15 @@ AT_ONCE: Final = 4 << 20
 SMALL: Final = 4 << 20
 """Bytes of a file that are walked sooner than numba is imported."""
 _COMPILED: Final = "linkflap.harness.machine.compiled"
+_SEARCHED: Final = 2 << 20
+"""Bytes that are looked through for the end of a batch whose length is wrong: twice what a batch
+has by default (message.max.bytes)."""
+_SEARCHES: Final = 64
+"""How often that is done in one file."""
+_LOOK_ALIKE: Final = 1 << 16
+"""Positions there that may look like the next batch: twice as many as the smallest batches have."""
+_STARTS_AT_ONCE: Final = 1 << 14
+"""Positions that are looked at together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +208,7 @@ def runs(segment: Segment, damage: list[SegmentDamage]) -> Iterator[BatchRun]:
     unknown = _UnknownFormat()
     sound = _sound if size < SMALL and _COMPILED not in sys.modules else _compiled_sound()
     buffer = np.empty(min(size, AT_ONCE), np.uint8)
-    position = 0
+    position, last, searches = 0, -1, _SEARCHES
     with untrusted_files.opened(segment.path) as file:
         while position < size:
             file.seek(position)
@@ -207,12 +218,20 @@ def runs(segment: Segment, damage: list[SegmentDamage]) -> Iterator[BatchRun]:
             if len(found):
                 unknown.end(segment, damage)
                 yield BatchRun(begins=position, positions=found, data=here)
+                last = position + int(found[-1])
                 position += after
                 continue
             step = _step(segment, data, position)
             if isinstance(step, SegmentDamage):
-                damage.append(step)
-                break
+                unknown.end(segment, damage)
+                position, wrong = (
+                    _resumed(segment, position, last, sound) if searches else (-1, step)
+                )
+                damage.append(wrong or step)
+                if position < 0:
+                    break
+                searches, last = searches - 1, -1
+                continue
             if step == 0:
                 break
             if step > len(here) and data[position + layout.MAGIC_AT] == layout.MAGIC:
@@ -273,8 +292,102 @@ def log_end(paths: Sequence[Path]) -> tuple[int, list[SegmentDamage]]:
     return 0, []
 
 
+Sound = Callable[[Bytes, int, int], tuple[Ints, int]]
+
+
+def _resumed(
+    segment: Segment, position: int, before: int, sound: Sound
+) -> tuple[int, SegmentDamage | None]:
+    """Where the walk goes on that cannot at `position` (-1: nowhere), and the damage: the length of
+    the batch there is wrong, or of the one before it (-1: none), which led to where no
+    batch is."""
+    for begin in (position, before):
+        end = _true_end(segment, begin, sound) if begin >= 0 else -1
+        if end >= 0:
+            (length,) = layout.INT.unpack_from(segment.data.data, begin + layout.LENGTH_AT)
+            detail = (
+                f"a batch cannot have length {length}: by its CRC-32C it has "
+                f"{end - begin - layout.LENGTH_ENDS}; its bytes, {begin} to {end}, are not read"
+            )
+            return end, SegmentDamage(
+                kind="impossible-length", file=segment.name, position=begin, detail=detail
+            )
+    return -1, None
+
+
+def _true_end(segment: Segment, begin: int, sound: Sound) -> int:
+    """Where a batch ends whose length alone is wrong, and the next one begins; -1 where that is not
+    certain.
+
+    Up to there its CRC-32C must be right, and nowhere else where something looks like a batch: a
+    producer may have put batches into a payload, and made the sum come out right before them. The
+    next batch must be whole, and the offsets must rise from batch to batch as far as batches follow
+    each other: in a log without gaps no made up batch fits between two.
+    """
+    data = segment.data[begin : begin + _SEARCHED]
+    if len(data) < layout.HEADER_SIZE:
+        return -1
+    head = np.frombuffer(data[: layout.HEADER_SIZE].tobytes(), batch_headers.HEADER)
+    first, delta = int(head["base_offset"][0]), int(head["last_offset_delta"][0])
+    if head["magic"][0] != layout.MAGIC or not batch_headers.possible_offsets(head)[0] or delta < 0:
+        return -1
+    ends, total, at = list[int](), 0, layout.CRC_FROM
+    for number, end in enumerate(_like_batches(data, first + delta)):
+        total, at = crc32c(data[at:end].data, total), end
+        if total == head["crc"][0]:
+            ends.append(begin + end)
+        if number == _LOOK_ALIKE:
+            return -1
+    if len(ends) != 1:
+        return -1
+    return ends[0] if _goes_on(segment, ends[0], first + delta, sound) else -1
+
+
+def _like_batches(data: Bytes, above: int) -> Iterator[int]:
+    """Where the bytes behind a batch header look like another header, of an offset above one."""
+    for begin in range(layout.HEADER_SIZE, len(data) - layout.HEADER_SIZE + 1, _STARTS_AT_ONCE):
+        magic = data[begin : len(data) - layout.HEADER_SIZE + 1 + layout.MAGIC_AT][
+            layout.MAGIC_AT : layout.MAGIC_AT + _STARTS_AT_ONCE
+        ]
+        starts = begin + np.flatnonzero(magic == layout.MAGIC)
+        rows = headers_at(data, starts)
+        like = (rows["base_offset"] > above) & (rows["length"] >= layout.SMALLEST_LENGTH)
+        like &= (rows["last_offset_delta"] >= 0) & (rows["length"] <= layout.LARGEST_LENGTH)
+        yield from starts[like].tolist()
+
+
+def headers_at(data: Bytes, positions: Ints) -> NDArray[np.void]:
+    """The fixed part of the batches at these positions, gathered at once: one row of 61 bytes per
+    batch, seen as a structure."""
+    raw = data[positions[:, None] + np.arange(layout.HEADER_SIZE)]
+    return np.ascontiguousarray(raw).view(batch_headers.HEADER)[:, 0]
+
+
+def _goes_on(segment: Segment, begin: int, above: int, sound: Sound) -> bool:
+    """Whether a whole batch begins here, and each of those that follow one another begins above the
+    end of the one before it, the first above an offset."""
+    position = begin
+    while True:
+        found, after = sound(segment.data, position, position + AT_ONCE)
+        if not len(found):
+            return position > begin
+        rows = headers_at(segment.data, found)
+        base = rows["base_offset"].astype(np.int64)
+        last = base + rows["last_offset_delta"]
+        reached = np.concatenate(([above], last[:-1]))
+        possible = batch_headers.possible_offsets(rows) & (last >= base)
+        if not (possible & (base > reached)).all():
+            return False
+        end = begin + layout.LENGTH_ENDS + int(rows["length"][0])
+        covered = segment.data[begin + layout.CRC_FROM : end].data
+        if position == begin and crc32c(covered) != rows["crc"][0]:
+            return False
+        segment.let_go(position, after)
+        position, above = after, int(last[-1])
+
+
 @cache
-def _compiled_sound() -> Callable[[Bytes, int, int], tuple[Ints, int]]:
+def _compiled_sound() -> Sound:
     """`_sound` as machine code. numba takes longer to import than all else that a recording process
     imports."""
     from linkflap.harness.machine.compiled import compiled

@@ -452,11 +452,7 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
     partition_facts = run.facts_of(topic, partition)
     seen = PartitionView(
         partition_facts=partition_facts,
-        replicas=[
-            _settled(r) if partition_facts.internal and run.facts.recorded else r
-            for last, r in replicas
-            if last
-        ],
+        replicas=[r for last, r in replicas if last],
         earlier=tuple(sorted((r for last, r in replicas if not last), key=lambda r: r.captured)),
         sends=gathered.sends(),
         reads=reads,
@@ -515,17 +511,6 @@ def _cleaned(seen: PartitionView) -> Mapping[str, int]:
         if below:
             found[replica.cluster] = below
     return found
-
-
-def _settled(replica: Replica) -> Replica:
-    """A replica of one of Kafka's own topics. Brokers write to those while they are captured: what
-    is torn above the high watermark was being written just then.
-    """
-    return (
-        replace(replica, damage=())
-        if replica.torn_from >= max(replica.high_watermark, 0)
-        else replica
-    )
 
 
 def _same_bytes(partition_facts: PartitionFacts) -> Iterator[Pair]:

@@ -71,11 +71,12 @@ def _replica_rows(captured: CapturedReplica) -> Iterator[pa.RecordBatch]:
     log, decoding = _scanned(captured)
     torn = _torn(captured, log)
     unreadable = yield from _rows_of_batches(key, log, decoding)
-    if not decoding and captured.canonical:
+    entries = list[coordinators.CoordinatorEntry]()
+    if captured.canonical and bounds.topic in INTERNAL_TOPICS:
+        entries, undecodable = coordinators.entries(log, bounds.topic)
+        unreadable += [*_undecodable(log), *undecodable]
+    elif captured.canonical and not decoding:
         unreadable += records.unknown_codecs(log)
-    entries, undecodable = (
-        coordinators.entries(log, bounds.topic) if captured.canonical else ([], "")
-    )
     head = {
         "leader": bounds.leader,
         "canonical": captured.canonical,
@@ -89,7 +90,6 @@ def _replica_rows(captured: CapturedReplica) -> Iterator[pa.RecordBatch]:
             *captured.damage,
             *(_said(captured, log, each) for each in torn),
             *_not_captured(captured),
-            *filter(None, [undecodable]),
         ],
         "unreadable": [str(d) for d in unreadable],
         "torn_from": (
@@ -125,6 +125,12 @@ def _rows_of_batches(
                 [*key, begin + first, None, headers.tobytes(), mine.tobytes(), None]
             )
     return unreadable
+
+
+def _undecodable(log: batches.ReplicaLog) -> Iterator[Torn]:
+    """What of the records cannot be parsed, where no check needs them."""
+    for begin, end in records.spans(log):
+        yield from records.decode(log, begin, end)[1]
 
 
 def _encoded(entries: Sequence[coordinators.CoordinatorEntry]) -> bytes | None:

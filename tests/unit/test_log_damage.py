@@ -7,6 +7,7 @@ import gzip
 import struct
 import sys
 import tempfile
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,7 @@ from tests.kafka_log import (
     rewrite,
     segment,
     varint,
+    with_length,
     with_marker_kind,
 )
 
@@ -108,15 +110,126 @@ def test_a_torn_tail_is_reported_with_its_position(tmp_path: Path, kept: int) ->
     assert str(len(torn)) in found.damage[0].detail
 
 
-@pytest.mark.parametrize("length", [-1, 0, 48, 2**31 - 1])
-def test_an_impossible_length_ends_the_file(tmp_path: Path, length: int) -> None:
-    bad = bytearray(batch(2, [record(b"v")]))
-    struct.pack_into(">i", bad, layout.LENGTH_AT, length)
-    found = batches.scan(
-        [segment(tmp_path / FOLDER, [DATA[0], bytes(bad), batch(3, [record(b"w")])])]
-    )
+AFTER = [batch(5, [record(b"v")], pid=6, epoch=0, seq=0), batch(7, [record(b"w")])]
+BEHIND = segments.LARGEST_FILE
+"""More than any file has."""
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.mark.parametrize("length", [-1, 0, 48, 60, 61, 74, 75, 77, 100, 5000, 1 << 29, BEHIND])
+def test_a_wrong_length_hides_no_batch_behind_it(tmp_path: Path, length: int) -> None:
+    bad = batch(3, [record(b"v"), record(b"w" * 12)])
+    assert len(bad) - layout.LENGTH_ENDS not in (length, 0)
+    before = sum(map(len, DATA))
+    for more in ([], [with_length(batch(8, [record(b"x")]), length), batch(9, [record(b"y")])]):
+        log = [*DATA, with_length(bad, length), *AFTER, *more]
+        found = batches.scan([segment(tmp_path / FOLDER, log)])
+        whole = found.headers.crc_ok
+        assert found.headers.base_offset[whole].tolist() == [0, 2, 5, 7, *([9] if more else [])]
+        (first, *_) = [d for d in found.damage if d.kind == "impossible-length"]
+        assert first.position == before
+        assert f"cannot have length {length}" in first.detail
+        assert f"its bytes, {before} to {before + len(bad)}, are not read" in first.detail
+        assert segments.log_end([tmp_path / NAME])[0] == (10 if more else 8)
+
+
+@pytest.mark.parametrize(
+    ("bad", "after"),
+    [
+        (flipped(batch(3, [record(b"v")]), 61), AFTER),
+        (flipped(batch(3, [record(b"v")]), layout.CRC_AT), AFTER),
+        (changed(batch(3, [record(b"v")]), base_offset=-1), AFTER),
+        (batch(3, [record(b"v")]), [batch(3, [record(b"w")])]),
+        (batch(3, [record(b"v")]), [AFTER[0], AFTER[0]]),
+        (batch(3, [record(b"v")]), [flipped(AFTER[0], 61), AFTER[1]]),
+        (batch(3, [record(b"v")]), [AFTER[0][:-1]]),
+        (batch(3, [record(b"v")]), []),
+    ],
+    ids=["payload", "crc", "offset", "same", "again", "next", "torn", "none"],
+)
+def test_a_wrong_length_ends_the_file_where_the_end_is_not_certain(
+    tmp_path: Path, bad: bytes, after: list[bytes]
+) -> None:
+    """The batch has another fault too, or what follows is no batch that can follow it."""
+    found = batches.scan([segment(tmp_path / FOLDER, [DATA[0], with_length(bad, -1), *after])])
     assert found.headers.base_offset.tolist() == [0]
     assert damage(found) == [("impossible-length", NAME, len(DATA[0]))]
+
+
+def crc_of(data: bytes) -> int:
+    return int.from_bytes(data[layout.CRC_AT : layout.CRC_FROM], "big")
+
+
+def hiding(inside: bytes, pad: int = 0) -> bytes:
+    """A batch whose last bytes, in the value of a header, look like a batch."""
+    value = struct.pack(">I", pad) + inside
+    return batch(3, [record(b"v", headers=((b"h", value),))], pid=6, epoch=0, seq=0)
+
+
+def forging(offset: int) -> tuple[bytes, int]:
+    """A batch that hides another, before which its CRC-32C is right too; and where that begins."""
+    for tried in range(8):
+        inside = batch(offset, [record(b"fake")], pid=9, epoch=0, seq=0, leader_epoch=tried)
+
+        def difference(pad: int, inside: bytes = inside) -> int:
+            data = hiding(inside, pad)
+            return crc32c(data[layout.CRC_FROM : -len(inside)]) ^ crc_of(data)
+
+        pad = solved(difference)
+        if pad >= 0:
+            data = hiding(inside, pad)
+            assert crc32c(data[layout.CRC_FROM : -len(inside)]) == crc_of(data)
+            return data, len(data) - len(inside)
+    raise AssertionError("no sum came out right")
+
+
+def solved(difference: Callable[[int], int]) -> int:
+    """The number for which a function that is affine over its 32 bits is 0; -1 without any."""
+    constant, rows = difference(0), list[tuple[int, int]]()
+    for bit in range(32):
+        value, mine = difference(1 << bit) ^ constant, 1 << bit
+        for other, bits in rows:
+            if value ^ other < value:
+                value, mine = value ^ other, mine ^ bits
+        if value:
+            rows = sorted([*rows, (value, mine)], reverse=True)
+    number = 0
+    for other, bits in rows:
+        if constant ^ other < constant:
+            constant, number = constant ^ other, number ^ bits
+    return -1 if constant else number
+
+
+@pytest.mark.parametrize("length", [-1, 90, 1 << 29])
+def test_a_payload_that_looks_like_a_batch_is_never_one(tmp_path: Path, length: int) -> None:
+    for offset in (3, 4):
+        whole = hiding(batch(offset, [record(b"fake")], pid=9, epoch=0, seq=0))
+        log = [*DATA, with_length(whole, length), *AFTER]
+        found = batches.scan([segment(tmp_path / FOLDER, log)])
+        assert found.headers.base_offset[found.headers.crc_ok].tolist() == [0, 2, 5, 7]
+        forged, _ = forging(offset)
+        for then in (AFTER, [batch(4, [record(b"v")]), *AFTER]):
+            # the sum comes out right before it and at the end; and before it alone
+            for wrong in (forged, flipped(forged, len(forged) - 1)):
+                if offset == 4 and wrong is not forged and then is AFTER:
+                    continue  # it lies in a gap of the log, as nothing else shows
+                log = [*DATA, with_length(wrong, length), *then]
+                found = batches.scan([segment(tmp_path / FOLDER, log)])
+                assert 9 not in found.headers.producer_id[found.headers.crc_ok]
+
+
+def test_many_wrong_lengths_take_little_time(tmp_path: Path) -> None:
+    many = [batch(n, [record(b"v" * 40)]) for n in range(20_000)]
+    log = [with_length(each, -1) if n % 2 else each for n, each in enumerate(many)]
+    begun = time.monotonic()
+    assert len(batches.scan([segment(tmp_path / FOLDER, log)]).headers) == 65
+    # everything looks like a batch
+    path = segment(tmp_path / FOLDER, log[:2], tail=bytes([2]) * (32 << 20))
+    assert len(batches.scan([path]).headers) == 1
+    assert time.monotonic() - begun < 60
 
 
 def test_a_corrupt_batch_is_kept_and_flagged(tmp_path: Path) -> None:

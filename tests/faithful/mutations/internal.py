@@ -3,6 +3,7 @@ data and clients."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +42,7 @@ from tests.faithful.mutations.base import (
     mutation,
     put,
 )
+from tests.kafka_log import HEADER_SIZE, batches_in, recrc, rewrite
 
 OTHER = {PREPARE_COMMIT: PREPARE_ABORT, COMPLETE_COMMIT: COMPLETE_ABORT}
 
@@ -134,6 +136,32 @@ def own_segment_torn(made: Made, rng: Random) -> Afterwards:
         path.write_bytes(path.read_bytes()[:-7])
 
     return tear
+
+
+@mutation(PAIR, unknown="internal-topics recording", verdict="unknown")
+def own_records_unreadable(made: Made, rng: Random) -> Afterwards:
+    """Every broker's __cluster_metadata has batches whose CRC is right, and whose records cannot be
+    parsed."""
+
+    def garble(root: Path) -> None:
+        for path in sorted(root.glob(f"captures/*/A/*/{METADATA[0]}-0/*.log")):
+            rewrite(path, [_garbled(data) for _, data in batches_in(path)])
+
+    return garble
+
+
+def _garbled(data: bytes) -> bytes:
+    return recrc(data[:HEADER_SIZE] + b"\xff" * (len(data) - HEADER_SIZE))
+
+
+@mutation(PAIR, unknown="internal-topics recording", verdict="unknown")
+def own_record_of_no_coordinator(made: Made, rng: Random) -> None:
+    """A commit in __consumer_offsets has a version that no known coordinator writes, on every
+    broker."""
+    entry = next(e for e in reversed(_own(made, "A", COMMITS)) if committed_at(e)[2] >= 0)
+    (record,) = entry.records
+    newer = record._replace(value=struct.pack(">h", 99) + (record.value or b"")[2:])
+    _rewrite(made, "A", COMMITS, put(entry, records=(newer,)))
 
 
 @mutation(FORCED, must="internal-topics/outcome-disagreement")

@@ -39,6 +39,7 @@ from tests.faithful.mutations.base import (
 from tests.faithful.mutations.readers import forget
 from tests.faithful.mutations.writes import SEEN
 from tests.faithful.observers import MS
+from tests.kafka_log import batches_in, field_of, with_length
 
 
 def changed_records(records: tuple[Rec, ...]) -> tuple[Rec, ...]:
@@ -349,6 +350,29 @@ def segment_torn(made: Made, rng: Random) -> Afterwards:
         path.write_bytes(path.read_bytes()[:-7])
 
     return tear
+
+
+@mutation(PAIR, must="byte-equality/byte-divergence", unknown="recording")
+def value_changed_behind_a_wrong_length(made: Made, rng: Random) -> Afterwards:
+    """In every replica of B, the last mirrored batch has changed, and its CRC was recomputed; the
+    length of an earlier one is wrong in the file of B's leader."""
+    first, *_, last = (e for e in data(made, "B", native=False) if promised(made, e))
+    made.change("B", 0, put(last, records=changed_records(last.records)))
+    file = made.log_keys("B", 0)[0]
+
+    def damage(root: Path) -> None:
+        folder = root / "captures" / file.moment / file.cluster / str(file.broker)
+        for path in sorted(folder.glob(f"{file.topic}-{file.partition}/*.log")):
+            wrong = rng.choice((-1, 1 << 29))
+            log = b"".join(
+                with_length(batch, wrong)
+                if field_of(batch, "base_offset") == first.offset
+                else batch
+                for _, batch in batches_in(path)
+            )
+            path.write_bytes(log)
+
+    return damage
 
 
 @mutation(
