@@ -162,7 +162,7 @@ class PartitionView:
 
     `replicas` are what the clusters had in the end; `earlier` what one that was captured before its
     log was truncated had then, one replica per cluster and moment. `groups` are sampled committed
-    offsets of groups, by time.
+    offsets of groups, by time. `doubted` are samples that are not among the watermarks, and why.
     """
 
     partition_facts: PartitionFacts
@@ -172,6 +172,7 @@ class PartitionView:
     reads: Sequence[Read] = ()
     shares: Sequence[Read] = ()
     watermarks: Mapping[str, Watermarks] = field(default_factory=dict)
+    doubted: Sequence[str] = ()
     groups: Sequence[GroupOffset] = ()
 
     def canonical(self) -> Mapping[str, Replica]:

@@ -460,6 +460,7 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
         watermarks=_watermarks(gathered.watermarks_and_groups["watermark"]),
         groups=_groups(gathered.watermarks_and_groups["group"], topic, partition),
     )
+    seen = _without_doubted(seen)
     if topic in run.facts.programs:
         seen = _of_a_program(seen)
     seen = replace(seen, reads=fetched_on_the_wire(seen))
@@ -473,6 +474,29 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
         replicas=with_keys(parted, captured, by_key),
         earlier=with_keys(seen.earlier, before, by_key),
     )
+
+
+def _without_doubted(seen: PartitionView) -> PartitionView:
+    """Leaves out samples between the last capture of a log and its truncation that are beyond the
+    end of every log: no captured bytes show what was sampled then."""
+    logs = (*seen.replicas, *seen.earlier)
+    reached = max([0, *(r.end for r in logs), *(t.end for t in seen.truncations)])
+    watermarks, doubted = dict(seen.watermarks), list[str]()
+    for truncation in seen.truncations:
+        if (marks := watermarks.get(truncation.cluster)) is None:
+            continue
+        times = [r.captured for r in logs if r.cluster == truncation.cluster]
+        since = max((t for t in times if t < truncation.time), default=0)
+        beyond = np.maximum(np.maximum(marks.log_start, marks.last_stable), marks.high_watermark)
+        wrong = (marks.returned > since) & (marks.time < truncation.time) & (beyond > reached)
+        for row in np.flatnonzero(wrong).tolist():
+            doubted.append(
+                f"{truncation.cluster} reported the offset {beyond[row]} for {seen.tp} before it "
+                f"was truncated, and every log of it ends at {reached} or before; no capture shows "
+                "that log"
+            )
+        watermarks[truncation.cluster] = marks.take(~wrong)
+    return replace(seen, watermarks=watermarks, doubted=doubted)
 
 
 def _of_a_program(seen: PartitionView) -> PartitionView:

@@ -48,6 +48,8 @@ from linkflap.spark_verify.read.rows import BYTES_AT_ONCE, HISTORY, gathered
 _ROWS_AT_ONCE: Final = 4096
 _RECORDS_FOR_NOTHING: Final = 1 << 22
 """Records that rows may claim whatever the logs have."""
+_NOT_REPORTED: Final = -1001
+"""librdkafka's word for no offset, in runs of older versions."""
 _NAME: Final = 60
 """Characters of an error's name at most: a text without one ends there."""
 
@@ -229,6 +231,11 @@ def _reads(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
 
 def _watermarks(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
     for w in reader.each(Watermark, damage):
+        lowest = min(w.log_start, w.last_stable, w.high_watermark)
+        if lowest < -1 and lowest != _NOT_REPORTED:
+            reason = f"{w.cluster} reported the offset {lowest} for {w.topic}-{w.partition}"
+            damage.append(Damage(path="watermarks", reason=f"{reason}, which is none"))
+            continue
         yield (
             w.topic, w.partition, w.cluster, w.time, w.returned, w.leader, w.log_start,
             w.last_stable, w.high_watermark,

@@ -130,7 +130,7 @@ def damage_in(rows: Iterable[pa.RecordBatch]) -> list[Damage]:
 
 def damage_of(seen: PartitionView) -> list[Damage]:
     """What is wrong with the captured logs of a partition: a cluster that has none, bytes of a
-    replica that cannot be read."""
+    replica that cannot be read; and with its samples."""
     where = f"{seen.topic}-{seen.partition}"
     there = {replica.cluster for replica in seen.replicas}
     due = dict.fromkeys(
@@ -146,7 +146,8 @@ def damage_of(seen: PartitionView) -> list[Damage]:
         for replica in (*seen.replicas, *seen.earlier)
         for reason in replica.damage
     ]
-    return [*absent, *torn, *_strange_ids(seen)]
+    doubted = [Damage(path="watermarks", reason=reason) for reason in seen.doubted]
+    return [*absent, *torn, *doubted, *_strange_ids(seen)]
 
 
 def _strange_ids(seen: PartitionView) -> Iterator[Damage]:

@@ -3,6 +3,7 @@ compared with the reference decoder."""
 
 from __future__ import annotations
 
+import json
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -265,6 +266,20 @@ def test_torn_bytes_and_lines_are_reported(root: Path) -> None:
     (damaged,) = [b for b in pieces.history_rows(root, "polls") if b["damage"].null_count == 0]
     assert damaged["damage"][0].as_py()["reason"].endswith("is torn")
     assert damaged["topic"].to_pylist() == [""]
+
+
+@pytest.mark.parametrize("bound", ["log_start", "last_stable", "high_watermark"])
+def test_a_negative_bound_is_damage_unless_it_says_that_there_is_none(
+    root: Path, bound: str
+) -> None:
+    path = next(iter(sorted((root / "watermarks").glob("*.jsonl"))))
+    row = json.loads(path.read_bytes().splitlines()[0])
+    for value, damaged in ((-1, 0), (-1001, 0), (-2, 1), (-1000, 1)):
+        with path.open("ab") as file:
+            file.write(json.dumps(row | {bound: value}).encode() + b"\n")
+        found = [b for b in pieces.history_rows(root, "watermarks") if b["damage"].null_count == 0]
+        assert len(found) == damaged
+    assert f"reported the offset -2 for {row['topic']}" in found[0]["damage"][0].as_py()["reason"]
 
 
 def test_a_batch_unfinished_at_its_capture_is_no_damage_and_one_torn_since_is(

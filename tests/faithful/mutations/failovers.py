@@ -597,3 +597,18 @@ def _not_moved(made: Made, since: int) -> None:
     ]:
         others = tuple(f for f in poll.fetched if f.partition != 0)
         made.polls[made.polls.index(poll)] = replace(poll, fetched=others)
+
+
+@mutation(ROUND_TRIP, unknown="recording", verdict="unknown")
+def sample_beyond_every_log_before_a_truncation(made: Made, rng: Random) -> None:
+    """After its last capture and before it was truncated, a log was sampled with a log start or a
+    high watermark beyond the end of every log."""
+    event = next(e for e in made.events if e.kind == "truncation")
+    captured = max(e.time for e in made.events if e.kind == "captured" and e.time < event.time)
+    where = event.data["cluster"], event.data["partition"]
+    last = [m for m in made.marks if (m.cluster, m.partition) == where and m.time < event.time][-1]
+    third = (event.time - captured) // 3
+    wrong = replace(last, time=captured + third, returned=captured + 2 * third)
+    field = rng.choice(("log_start", "high_watermark"))
+    made.marks.append(replace(wrong, **{field: rng.choice((10**6, 2**60))}))
+    made.marks.sort(key=lambda mark: mark.time)
