@@ -477,8 +477,8 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
 
 
 def _without_doubted(seen: PartitionView) -> PartitionView:
-    """Leaves out samples between the last capture of a log and its truncation that are beyond the
-    end of every log: no captured bytes show what was sampled then."""
+    """Leaves out samples between the last capture of a log and its truncation whose log start or
+    high watermark is beyond the end of every log: no captured bytes show what was sampled then."""
     logs = (*seen.replicas, *seen.earlier)
     reached = max([0, *(r.end for r in logs), *(t.end for t in seen.truncations)])
     watermarks, doubted = dict(seen.watermarks), list[str]()
@@ -487,7 +487,7 @@ def _without_doubted(seen: PartitionView) -> PartitionView:
             continue
         times = [r.captured for r in logs if r.cluster == truncation.cluster]
         since = max((t for t in times if t < truncation.time), default=0)
-        beyond = np.maximum(np.maximum(marks.log_start, marks.last_stable), marks.high_watermark)
+        beyond = np.maximum(marks.log_start, marks.high_watermark)
         wrong = (marks.returned > since) & (marks.time < truncation.time) & (beyond > reached)
         for row in np.flatnonzero(wrong).tolist():
             doubted.append(

@@ -609,6 +609,10 @@ def sample_beyond_every_log_before_a_truncation(made: Made, rng: Random) -> None
     last = [m for m in made.marks if (m.cluster, m.partition) == where and m.time < event.time][-1]
     third = (event.time - captured) // 3
     wrong = replace(last, time=captured + third, returned=captured + 2 * third)
-    field = rng.choice(("log_start", "high_watermark"))
-    made.marks.append(replace(wrong, **{field: rng.choice((10**6, 2**60))}))
+    beyond = rng.choice((10**6, 2**60))
+    made.marks.append(
+        replace(wrong, log_start=beyond)
+        if rng.random() < 0.5
+        else replace(wrong, high_watermark=beyond)
+    )
     made.marks.sort(key=lambda mark: mark.time)
