@@ -266,8 +266,10 @@ def build(folder: Path, classes: list[str]) -> Path:
         jar.writestr("kafka/kafka-version.properties", "version=4.2.0-SNAPSHOT\ncommitId=1\n")
         for name in BROKER_CLASSES:
             jar.writestr(f"{name.replace('.', '/')}.class", b"")
-        for name in classes:
-            jar.writestr(f"{ADMIN}{name}.class", b"")
+        for named in classes:
+            name, _, method = named.partition(".")
+            inside = b"\x01" + len(method).to_bytes(2, "big") + method.encode()
+            jar.writestr(f"{ADMIN}{name}.class", inside if method else b"")
     return folder
 
 
@@ -279,7 +281,21 @@ def kafka_in(libs: Path) -> Kafka:
 
 @pytest.mark.parametrize(
     ("classes", "name", "aligning"),
-    [(FIRST, "prefixed keys", "LOG_TRUNCATION"), (NEWER, "recovery", "LOG_ALIGNMENT")],
+    [
+        (FIRST, "prefixed keys", "LOG_TRUNCATION"),
+        (NEWER, "recovery", "LOG_ALIGNMENT"),
+        ([*NEWER, "DescribeClusterMirrorsOptions"], "recovery", "LOG_ALIGNMENT"),
+        (
+            [*NEWER, "DescribeClusterMirrorsOptions.includeMirrorStates"],
+            "recovery",
+            "LOG_ALIGNMENT",
+        ),
+        (
+            [*NEWER, "DescribeClusterMirrorsOptions.includeMirrorState"],
+            "leader states",
+            "LOG_ALIGNMENT",
+        ),
+    ],
 )
 def test_a_generation_is_known_by_the_classes_of_its_clients(
     tmp_path: Path, classes: list[str], name: str, aligning: str
@@ -287,6 +303,59 @@ def test_a_generation_is_known_by_the_classes_of_its_clients(
     found = cluster_mirroring.generation(kafka_in(build(tmp_path / "libs", classes)))
     assert found is not None
     assert (found.name, found.aligning) == (name, aligning)
+
+
+@pytest.mark.parametrize(
+    "classes", [FIRST, [*NEWER, "DescribeClusterMirrorsOptions.includeMirrorState"]]
+)
+def test_describe_asks_as_the_generation_answers(
+    tmp_path: Path, classes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = SimpleNamespace(
+        topicPartition=lambda: SimpleNamespace(topic=lambda: "A.x", partition=lambda: 1),
+        state=lambda: "MIRRORING",
+        sourceOffset=lambda: 7,
+        destinationOffset=lambda: 5,
+        lag=lambda: 2,
+        retryAttempt=lambda: 0,
+        errorMessage=lambda: None,
+    )
+    newest = classes is not FIRST
+    rows = {"A.x": [given]}
+    description = SimpleNamespace(**{"leaderStates" if newest else "topics": lambda: rows})
+    asked: list[tuple[object, ...]] = []
+
+    class Options:
+        def __init__(self) -> None:
+            self.wanted: list[str] = []
+
+        def includeMirrorState(self, wanted: bool) -> Options:
+            self.wanted += ["state"] * wanted
+            return self
+
+        def includeMirrorOffset(self, wanted: bool) -> Options:
+            self.wanted += ["offset"] * wanted
+            return self
+
+    def describe(*arguments: object) -> object:
+        asked.append(arguments)
+        answer = SimpleNamespace(get=lambda seconds, unit: {"m": description})
+        return SimpleNamespace(allDescriptions=lambda: answer)
+
+    admin = SimpleNamespace(describeClusterMirrors=describe)
+    kinds = SimpleNamespace(DescribeClusterMirrorsOptions=Options)
+    apache = SimpleNamespace(kafka=SimpleNamespace(clients=SimpleNamespace(admin=kinds)))
+    units = SimpleNamespace(concurrent=SimpleNamespace(TimeUnit=SimpleNamespace(SECONDS=1)))
+    jvm = SimpleNamespace(org=SimpleNamespace(apache=apache), java=SimpleNamespace(util=units))
+    build_ = kafka_in(build(tmp_path / "libs", classes))
+    mirror = MirrorAdmin(build_, cast(Java, SimpleNamespace()), tmp_path, "127.0.0.1:1")
+    monkeypatch.setattr(mirror, "_with", lambda verb, run: run(admin, jvm))
+    (found,) = mirror.describe("m")
+    assert (found.topic, found.partition, found.state, found.lag) == ("A.x", 1, "MIRRORING", 2)
+    ((names, *options),) = asked
+    assert names == ["m"]
+    wanted = [each.wanted for each in options if isinstance(each, Options)]
+    assert (len(options), wanted) == ((2, [["state", "offset"]]) if newest else (0, []))
 
 
 def test_other_builds_have_none_of_it_and_need_none_of_its_settings(tmp_path: Path) -> None:
@@ -381,6 +450,7 @@ def test_a_build_of_a_generation_that_is_not_in_the_table_is_not_said_to_lack_th
     said = settings.refusal(made) or ""
     assert "runs Kafka 4.2.0-SNAPSHOT, which has Cluster Mirroring of a generation that" in said
     assert "StartMirrorTopicsOptions, RecoverMirrorTopicsOptions" in said
+    assert "DescribeClusterMirrorsOptions.includeMirrorState" in said
     assert "needs an entry for it" in said
 
 

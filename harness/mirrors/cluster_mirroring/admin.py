@@ -27,6 +27,7 @@ from linkflap.harness.model.events import (
 )
 from linkflap.harness.model.topology import CANARY, TopicPartition
 from linkflap.harness.model.wait import now, until
+from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
 from linkflap.harness.runtimes.distribution.kafka import Kafka
 
 MIRRORING: Final = "MIRRORING"
@@ -202,6 +203,12 @@ def row_of(row: Handle) -> DescribeRow:
     )
 
 
+def _with_states(jvm: Handle) -> Handle:
+    """Options of a describe that answers with states and offsets."""
+    options = jvm.org.apache.kafka.clients.admin.DescribeClusterMirrorsOptions()
+    return options.includeMirrorState(True).includeMirrorOffset(True)
+
+
 def refused_by(verb: str, thrown: Handle, jvm: Handle) -> VerbRefused:
     """The Kafka error inside a future's exception, looked up in the build's own table
     (`Errors`)."""
@@ -236,6 +243,15 @@ class MirrorAdmin:
         self._closed = False
         self._starting = threading.Lock()
 
+    @property
+    def _asks_for_states(self) -> bool:
+        found = generation(self._kafka)
+        return found is not None and found.asks_for_states
+
+    def _named(self, topics: Sequence[str]) -> Collection[str]:
+        """Topics as the generation's verbs take them."""
+        return list(topics) if self._asks_for_states else set(topics)
+
     def create(self, name: str, configs: Mapping[str, str]) -> None:
         """Raises VerbRefused, like every verb here."""
 
@@ -252,7 +268,7 @@ class MirrorAdmin:
             options = (
                 java.StartMirrorTopicsOptions().includePatterns(list(patterns)).excludePatterns([])
             )
-            return admin.startMirrorTopics(name, set(topics), options)
+            return admin.startMirrorTopics(name, self._named(topics), options)
 
         self._do("start", call)
 
@@ -261,20 +277,24 @@ class MirrorAdmin:
 
         def call(admin: Handle, java: Handle) -> Handle:
             return admin.stopMirrorTopics(
-                name, set(topics), java.StopMirrorTopicsOptions().patterns(list(patterns))
+                name, self._named(topics), java.StopMirrorTopicsOptions().patterns(list(patterns))
             )
 
         self._do("stop", call)
 
     def pause(self, name: str, topics: Sequence[str]) -> None:
         def call(admin: Handle, java: Handle) -> Handle:
-            return admin.pauseMirrorTopics(name, set(topics), java.PauseMirrorTopicsOptions())
+            return admin.pauseMirrorTopics(
+                name, self._named(topics), java.PauseMirrorTopicsOptions()
+            )
 
         self._do("pause", call)
 
     def resume(self, name: str, topics: Sequence[str]) -> None:
         def call(admin: Handle, java: Handle) -> Handle:
-            return admin.resumeMirrorTopics(name, set(topics), java.ResumeMirrorTopicsOptions())
+            return admin.resumeMirrorTopics(
+                name, self._named(topics), java.ResumeMirrorTopicsOptions()
+            )
 
         self._do("resume", call)
 
@@ -351,13 +371,19 @@ class MirrorAdmin:
         """The rows of a mirror. Some may be missing, and some slightly outdated."""
 
         def read(admin: Handle, jvm: Handle) -> list[DescribeRow]:
-            asked = admin.describeClusterMirrors([name])
+            asked = (
+                admin.describeClusterMirrors([name], None, _with_states(jvm))
+                if self._asks_for_states
+                else admin.describeClusterMirrors([name])
+            )
             found = asked.allDescriptions().get(
                 ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS
             )
             if name not in found:
                 return []
-            return [row_of(row) for rows in found[name].topics().values() for row in rows]
+            description = found[name]
+            states = description.leaderStates() if self._asks_for_states else description.topics()
+            return [row_of(row) for rows in states.values() for row in rows]
 
         return self._with("describe", read)
 

@@ -2,8 +2,8 @@
 this build uses.
 
 No release has it. Builds of its branch differ in names, so a table has one entry for each
-generation of the branch. Only the classes in the build's own kafka-clients jar decide which entry
-applies.
+generation of the branch. Only the classes in the build's own kafka-clients jar, and their methods,
+decide which entry applies.
 """
 
 from __future__ import annotations
@@ -30,15 +30,18 @@ UNSTABLE: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One generation of the feature. `mark` is a class that it has and earlier generations lack.
-    `broker` and `mirror` map linkflap's names of broker and mirror settings to the generation's
-    own. `aligning` is the state in which a destination truncates."""
+    """One generation of the feature. `mark` is a class, or a method (Class.method), that its Admin
+    has and earlier generations lack. `broker` and `mirror` map linkflap's names of broker and
+    mirror settings to the generation's own. `aligning` is the state in which a destination
+    truncates. `asks_for_states`: describe answers states and offsets only where its options ask
+    for them, as leaderStates(); and topics of verbs are lists."""
 
     name: str
     mark: str
     broker: Mapping[str, str]
     mirror: Mapping[str, str]
     aligning: str
+    asks_for_states: bool = False
 
 
 _BROKER: Final = {
@@ -62,6 +65,14 @@ GENERATIONS: Final[Sequence[Generation]] = (
         mirror={"bootstrap": "bootstrap.servers", "groups": "groups.include"},
         aligning="LOG_ALIGNMENT",
     ),
+    Generation(
+        name="leader states",
+        mark="DescribeClusterMirrorsOptions.includeMirrorState",
+        broker=_BROKER,
+        mirror={"bootstrap": "bootstrap.servers", "groups": "groups.include"},
+        aligning="LOG_ALIGNMENT",
+        asks_for_states=True,
+    ),
 )
 """Oldest first."""
 
@@ -69,13 +80,14 @@ GENERATIONS: Final[Sequence[Generation]] = (
 def generation(kafka: Kafka) -> Generation | None:
     """The generation of Cluster Mirroring in a Kafka; None without the feature, and for generations
     that the table lacks."""
-    return recognised(_classes(kafka))
+    found = _of_admin(kafka)
+    return next((each for each in reversed(GENERATIONS) if each.mark in found), None)
 
 
 def lacking(kafka: Kafka | None) -> str:
     """Why a Kafka has no known generation, in words: it has no Cluster Mirroring, like every
     release (None), or a generation that the table lacks."""
-    if kafka is None or not any(_FEATURE in name for name in _classes(kafka)):
+    if kafka is None or not any(_FEATURE in name for name in _of_admin(kafka)):
         return (
             "has no Cluster Mirroring; name the jars of a build that has it: --topology "
             "'A@DIRECTORY->B@DIRECTORY', in a suite or a case --kafka DIRECTORY"
@@ -88,27 +100,28 @@ def lacking(kafka: Kafka | None) -> str:
     )
 
 
-def _classes(kafka: Kafka) -> Sequence[str]:
-    """The files of its kafka-clients jar that belong to the Admin."""
-    clients = [jar for jar in kafka.jars if CLIENTS_JAR.fullmatch(jar.name)]
-    return _of_admin(clients[0]) if clients else ()
-
-
 @lru_cache
-def _of_admin(clients: Path) -> Sequence[str]:
+def _of_admin(kafka: Kafka) -> frozenset[str]:
+    """The classes of the Admin in a kafka-clients jar, and those marks that are methods."""
+    clients = [jar for jar in kafka.jars if CLIENTS_JAR.fullmatch(jar.name)]
+    if not clients:
+        return frozenset()
     try:
-        with zipfile.ZipFile(clients) as jar:
-            return tuple(name for name in jar.namelist() if name.startswith(_ADMIN))
+        with zipfile.ZipFile(clients[0]) as jar:
+            found = {Path(name).stem for name in jar.namelist() if name.startswith(_ADMIN)}
+            methods = [each.mark.split(".") for each in GENERATIONS if "." in each.mark]
+            return frozenset(found).union(
+                f"{name}.{method}"
+                for name, method in methods
+                if name in found and _constant(method) in jar.read(f"{_ADMIN}{name}.class")
+            )
     except (OSError, zipfile.BadZipFile):
-        return ()  # inside an image, or damaged: its start reports that
+        return frozenset()  # inside an image, or damaged: its start reports that
 
 
-def recognised(names: Sequence[str]) -> Generation | None:
-    """The newest generation whose mark is among the files of a kafka-clients jar."""
-    found = set(names)
-    return next(
-        (each for each in reversed(GENERATIONS) if f"{_ADMIN}{each.mark}.class" in found), None
-    )
+def _constant(text: str) -> bytes:
+    """A name as it stands in a class file (Java Virtual Machine Specification, 4.4.7)."""
+    return b"\x01" + len(text).to_bytes(2, "big") + text.encode()
 
 
 def authorizer_settings(found: Generation | None) -> dict[str, str]:
