@@ -93,6 +93,28 @@ class _Copying:
             }
         return bool(ways)
 
+    def left_by_cleaners(self, gone: list[int], hidden: list[int], coincidences: int) -> bool:
+        """Whether a way that repeats nothing leads to what cleaners left of both logs, of which so
+        many offsets are missing before each record: records of the source of unknown contents, and
+        copies that the destination had. Per way, how many of the source's records are copied, how
+        many of those that are gone before the next, and the coincidences."""
+        ways, end = {(0, 0, 0)}, len(self.source)
+        for index, content in enumerate(self.came):
+            for _ in range(hidden[index]):
+                ways |= {(at + 1, 0, k) for at, _, k in ways if at < end}
+                ways |= {(at, n + 1, k) for at, n, k in ways if n < gone[at]}
+            if self.later[index] and any(at == end for at, _, _ in ways):
+                return True
+            again = content in (*self.source, *self.hidden)
+            ways = {
+                (at + 1, 0, k) for at, _, k in ways if [content] == self.source[at : at + 1]
+            } | {
+                (at, n + 1, k + again)
+                for at, n, k in ways
+                if n < gone[at] and k + again <= coincidences
+            }
+        return bool(ways)
+
 
 def possible(plain: Plain) -> Iterator[tuple[tuple[str, str, int], set[Anomaly], set[Anomaly]]]:
     """Per destination whose records are known by their contents, where these are ambiguous: what
@@ -109,7 +131,15 @@ def possible(plain: Plain) -> Iterator[tuple[tuple[str, str, int], set[Anomaly],
         copying, offsets = _copying(plain, compared)
         several = _most(copying.source) > 1
         cleaned = any(plain.cleaned(end) for end in _ends(compared))
-        if cleaned and not (several or _most(copying.came) > 1):
+        repeated = len(copying.source) - len(set(copying.source))
+        most = 4 * repeated + max(_FEW - len(copying.source), 0)
+        impossible = cleaned and not copying.repeats
+        if impossible:
+            seen = [r.offset for r in compared.source.records if r.visible]
+            gone = _missing(compared.source, seen, 0)
+            hidden = _missing(compared.destination, offsets, copying.deleted_there)
+            impossible = not copying.left_by_cleaners(gone, hidden, most)
+        if cleaned and not (impossible or several or _most(copying.came) > 1):
             continue
         if not (cleaned or copying.deleted or copying.deleted_there or several):
             continue
@@ -120,15 +150,26 @@ def possible(plain: Plain) -> Iterator[tuple[tuple[str, str, int], set[Anomaly],
             if copying.came[index] in copying.came[:index] or copying.deleted_there
         }
         wrong = {plain.anomaly(kind, cluster, offset) for kind in KINDS for offset in there}
-        repeated = len(copying.source) - len(set(copying.source))
-        most = 4 * repeated + max(_FEW - len(copying.source), 0)
         where = (cluster, plain.topic, plain.partition)
         if cleaned:
-            yield where, again | wrong, set()  # every way: tests/unit/checks/test_same_contents.py
+            yield where, again | wrong, again | wrong if impossible else set()
         elif copying.explained(most if copying.deleted else 0):
             yield where, again, set()
         else:
             yield where, again | wrong, wrong if copying.repeats else again | wrong
+
+
+def _missing(log: PlainLog, offsets: list[int], since: int) -> list[int]:
+    """How many offsets are missing before each of these, and behind them."""
+    there = {r.offset for r in log.records} | {
+        b.base_offset for b in log.batches if not b.data and b.count
+    }
+    there = {offset for offset in there if offset >= since}
+    begins, ends = [-1, *offsets], [*offsets, max(log.end, since)]
+    return [
+        sum(offset not in there for offset in range(begin + 1, end))
+        for begin, end in zip(begins, ends, strict=True)
+    ]
 
 
 def _ends(compared: Compared) -> Sequence[PlainLog]:

@@ -101,8 +101,10 @@ def _last_of_a_key(made: Made, rng: Random) -> tuple[LogKey, Entry, Rec]:
         if e.transactional or e.end > cleaned
         for r in e.records
     }
-    entry, record = rng.choice([(e, r) for e, r in mine if r.key not in later])
-    return file, entry, record
+    last = [(e, r) for e, r in mine if r.key not in later]
+    if not last:
+        raise NothingToChange("every key comes again above the checkpoint")
+    return file, *rng.choice(last)
 
 
 @mutation(COPIED, must="replica-agreement/replica-missing")

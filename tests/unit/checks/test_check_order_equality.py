@@ -411,3 +411,12 @@ def test_nobody_recorded_whether_a_copied_mirror_repeated_something() -> None:
     found = anomalies(NAME, copied(a, b, delivery="at-least-once", A=3, B=4))
     assert found == []
     assert anomalies(NAME, copied(a, b, delivery="exactly-once", A=3, B=4)) != []
+
+
+def test_the_first_record_of_a_compacted_source_comes_first() -> None:
+    """A cleaner took something behind it."""
+    a, other = Log("A").data(1).skip(1).data(3), {-1: 5}
+    accepted = by_contents(a, Log("B").data(1, -1, 3, digest=other))
+    assert anomalies(NAME, but(accepted, compacted={"A": 2})) == []
+    rejected = by_contents(a, Log("B").data(-1, 1, 3, digest=other))
+    assert anomalies(NAME, but(rejected, compacted={"A": 2})) == [("mirror-hole", "B", 0)]
