@@ -43,6 +43,10 @@ _MEMBER_KEY: Final = 5
 _OFFSET_VALUES: Final = range(5)
 _CLASSIC_VALUES: Final = range(5)
 _FLEXIBLE_CLASSIC: Final = 4
+_RECORDS_FOR_NOTHING: Final = 1 << 18
+_RECORDS_EACH_BYTE: Final = 1 / 16
+"""How many records a coordinator's log may have by its size: the least of them has 30 bytes, and
+each takes some microseconds to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +258,8 @@ def entries(
     read = {TRANSACTIONS: transaction_state, GROUPS: group_entry}.get(topic)
     found: list[CoordinatorEntry] = []
     damage: list[SegmentDamage] = []
-    for row in range(records.readable_batches(log)) if read else ():
+    most = records.batches_of_at_most(log, _RECORDS_FOR_NOTHING, _RECORDS_EACH_BYTE) if read else 0
+    for row in range(most):
         try:
             for record in _records(log, row):
                 if read and (entry := read(record)) is not None:
@@ -269,6 +274,12 @@ def entries(
                     kind="unreadable-records", file=file, position=position, detail=detail
                 )
             )
+    if read and most < len(log.headers):
+        file, position = log.where(most)
+        detail = "from here on the log has more records than coordinators write in so many bytes"
+        damage.append(
+            SegmentDamage(kind="unreadable-records", file=file, position=position, detail=detail)
+        )
     return found, damage
 
 

@@ -106,11 +106,17 @@ def unknown_codecs(log: ReplicaLog) -> list[SegmentDamage]:
 def readable_batches(log: ReplicaLog) -> int:
     """How many batches of a log, from its first on, have no more records by their headers than a
     log of their size can have."""
+    return batches_of_at_most(log, _RECORDS_FOR_NOTHING, _RECORDS_EACH_BYTE)
+
+
+def batches_of_at_most(log: ReplicaLog, free: int, each_byte: float) -> int:
+    """How many batches of a log, from its first on, have by their headers no more records than
+    these, and for each byte these."""
     headers = log.headers
     possible = headers.crc_ok & (headers.control == layout.DATA)
     possible &= (headers.count > 0) & (headers.count <= layout.MOST_RECORDS)
     claimed = np.cumsum(np.where(possible, headers.count, 0))
-    able = _RECORDS_FOR_NOTHING + _RECORDS_EACH_BYTE * np.cumsum(log.headers.length)
+    able = free + each_byte * np.cumsum(log.headers.length)
     return int(np.argmax(claimed > able)) if (claimed > able).any() else len(claimed)
 
 

@@ -195,9 +195,9 @@ def _torn_from(pieces: Sequence[Mapping[str, Any]]) -> int:
 MOST: Final = 32
 """Batches per pair of logs that are looked into: the slow decoder takes some ten milliseconds for a
 large one."""
-MOST_COMPACTED: Final = 200_000
-"""Records of a log that is compacted that are looked into: the slow decoder takes some ten
-microseconds for a small one."""
+MOST_RECORDS: Final = 200_000
+"""Records of a log, of a compacted one or of batches that differ, that are looked into: the slow
+decoder takes some ten microseconds for a small one."""
 Pair = tuple[str, str, int, int, ProducerIds]
 """Two clusters that should have the same bytes but for mapped producer ids, at offsets [start,
 end)."""
@@ -247,7 +247,7 @@ def with_keys(
 
 def _every_row(replica: Replica) -> Sequence[int]:
     rows = np.flatnonzero((replica.batches.control == DATA) & replica.batches.crc_ok)
-    few = int(replica.batches.count[rows].sum()) <= MOST_COMPACTED
+    few = int(replica.batches.count[rows].sum()) <= MOST_RECORDS
     return rows.tolist() if few else []
 
 
@@ -307,7 +307,7 @@ def _compacted(replicas: Sequence[Replica], below: int) -> Iterator[tuple[Replic
 def _looked_into(replica: Replica, which: Bools) -> Iterator[tuple[Replica, Ints]]:
     """These batches, unless they have too many records."""
     rows = np.flatnonzero(which)
-    if int(replica.batches.count[rows].sum()) <= MOST_COMPACTED:
+    if int(replica.batches.count[rows].sum()) <= MOST_RECORDS:
         yield replica, rows
 
 
@@ -352,12 +352,12 @@ def _decoded(replica: Replica, paths: Sequence[str], rows: Sequence[int]) -> Rep
         return replica
     bases = replica.batches.base_offset[np.array(rows)]
     log = batches.scan(_holding([Path(path) for path in paths], bases))
-    found = [
-        part
-        for row in locate(log.headers.base_offset, bases).tolist()
-        for part in _records(log, row)
-    ]
-    return replace(replica, parts=parts_of(found))
+    at = locate(log.headers.base_offset, bases)
+    at = at[at >= 0]
+    headers = log.headers
+    able = np.where(headers.crc_ok, headers.count, np.minimum(headers.count, headers.length))
+    few = at[np.cumsum(np.maximum(able[at], 0)) <= MOST_RECORDS].tolist()
+    return replace(replica, parts=parts_of([part for row in few for part in _records(log, row)]))
 
 
 def _holding(paths: Sequence[Path], offsets: Ints) -> Sequence[Path]:

@@ -16,7 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linkflap.harness.log import batches, codecs, layout, records, reference, segments
+from linkflap.harness.log import (
+    batches,
+    codecs,
+    coordinators,
+    layout,
+    records,
+    reference,
+    segments,
+)
 from linkflap.harness.log.batch_headers import Headers, Records
 from linkflap.harness.log.coordinators import (
     GroupCommit,
@@ -29,6 +37,7 @@ from linkflap.harness.log.reference import MalformedBatch, Record
 from linkflap.harness.model.payload import FOREIGN, HEADER, LAYOUT, encode
 from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.checks.replica_agreement import kernel
+from linkflap.spark_verify.read import assemble
 from tests.kafka_log import (
     ABORT,
     CODECS,
@@ -437,6 +446,35 @@ def test_a_batch_that_cannot_be_read_is_named_as_a_whole(tmp_path: Path) -> None
     with_first_batch(replica(root, 2), bytes(changed))
     (found,) = disagreements(root)
     assert (found.offset, found.evidence["changed"], found.evidence["uids"]) == (0, [], UIDS)
+
+
+def test_a_batch_of_too_many_records_is_named_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slow decoder would take minutes for millions of them."""
+    root = write_run(tmp_path / "run")
+    other = ours(UIDS[1], OPERATION, 1, value=b"other")
+    with_first_batch(replica(root, 2), like_the_first([SOUND[0], other, SOUND[2]]))
+    for most, named in ((3, 1), (2, 0)):
+        monkeypatch.setattr(assemble, "MOST_RECORDS", most)
+        (found,) = disagreements(root)
+        assert len(found.evidence["changed"]) == named
+        assert found.evidence["uids"] == ([UIDS[1]] if named else UIDS)
+
+
+def test_a_coordinators_log_has_no_more_records_than_its_size_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinators, "_RECORDS_FOR_NOTHING", 5)
+    monkeypatch.setattr(coordinators, "_RECORDS_EACH_BYTE", 0)
+    key = struct.pack(">h", 1) + text("g") + text("t") + struct.pack(">i", 0)
+    commit = record(struct.pack(">hq", 3, 7), key=key)
+    log = batches.scan(
+        [segment(tmp_path / FOLDER, [batch(at, [commit] * 2) for at in (0, 2, 4, 6)])]
+    )
+    found, (damage,) = coordinators.entries(log, "__consumer_offsets")
+    assert [entry.offset for entry in found] == [0, 1, 2, 3]
+    assert (damage.kind, damage.position) == ("unreadable-records", int(log.headers.position[2]))
 
 
 # Control records of a log: markers, resets of producer ids, and unknown ones.
