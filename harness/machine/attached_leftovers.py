@@ -1,5 +1,5 @@
-"""What a run makes on clusters that linkflap did not start, and how it is removed: topics and
-consumer groups, known by their names.
+"""The topics and consumer groups that a run creates on clusters that linkflap did not start, and
+their removal. They are known by their names.
 
 A run owns the names that begin with those of its clusters, and MirrorMaker 2's internal topics for
 them. It refuses to start where there is a topic or group of such a name (`owned`). So whatever has
@@ -34,7 +34,7 @@ GONE_WITHIN: Final = 20.0
 their session ends: 6 s for linkflap's own (`harness.workloads.readers`)."""
 HEARTBEATS: Final = "heartbeats"
 IN_USE: Final = "linkflap.in-use.internal"
-"""The topic that a run makes first and removes last, so that no other plays on the cluster."""
+"""The topic that a run creates first and removes last, so that no other run uses the cluster."""
 _GROUP: Final = re.compile(r"linkflap[.-].*")
 
 
@@ -99,8 +99,9 @@ def _is_empty(admin: AdminClient) -> bool:
 
 
 def remove(cluster: Attached) -> Iterator[str]:
-    """Removes what the run has made, and yields its names. Raises StillThere for what is left, and
-    where another cluster answers at the addresses by now."""
+    """Removes the topics and groups of the run, and yields their names. Raises StillThere if some
+    are left, or if another cluster now answers at the addresses.
+    """
     from confluent_kafka import KafkaException
 
     where = f"cluster {cluster.name} at {cluster.bootstrap}"
@@ -189,7 +190,9 @@ def _topics_of(cluster: Attached) -> str:
 
 
 def _settle(asked: dict[Any, Future[None]]) -> None:
-    """Waits for answers. What they refuse is still there at the next look."""
+    """Waits for the answers, and ignores errors: what was not removed is found again by the next
+    request.
+    """
     from confluent_kafka import KafkaException
 
     for future in asked.values():

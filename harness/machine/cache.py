@@ -36,7 +36,7 @@ def has_compiled() -> bool:
 
 
 OFFLINE: Final = "LINKFLAP_OFFLINE"
-"""Of the environment: nothing is downloaded, unless it is empty or says no."""
+"""The environment variable that forbids downloads, unless it is empty or says no."""
 _NO: Final = frozenset({"", "0", "f", "false", "n", "no", "off"})
 
 

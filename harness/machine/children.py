@@ -74,8 +74,9 @@ def _spawner() -> ThreadPoolExecutor:
 
 
 class ChildProcess(Protocol):
-    """What a child is made of: what `subprocess.Popen` has of it. Until `poll` has returned a
-    status, the pid is its own."""
+    """The part of `subprocess.Popen` that `Child` needs. Until `poll` has returned a status, the
+    pid is not reused.
+    """
 
     @property
     def pid(self) -> int: ...
@@ -85,7 +86,7 @@ class ChildProcess(Protocol):
 
 
 class Child:
-    """One running or ended child. All methods are safe to call again."""
+    """One child process, running or exited. All methods are idempotent."""
 
     def __init__(
         self, process: ChildProcess, identity: process_identity.Identity, name: str
@@ -151,8 +152,9 @@ class Child:
         self._gone(within=30, what="die")
 
     def stop(self, *, within: float) -> None:
-        """SIGTERM, also to a paused one; returns when it is gone. DeadlineExceeded after `within`
-        seconds, and it runs on."""
+        """Sends SIGTERM, also to a suspended child, and returns when it has exited. Raises
+        DeadlineExceeded after `within` seconds; the child then still runs.
+        """
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)
         self._gone(within=within, what="end after SIGTERM")
@@ -277,8 +279,7 @@ def _start(
 
 
 def adopt(process: ChildProcess, name: str) -> Child:
-    """A process that was just started and leads a process group of its own; it stands in the ledger
-    from now on."""
+    """Registers in the ledger a process that was just started and leads its own process group."""
     # Not reaped yet, so the pid is still its own: if it has ended already, there is nothing to
     # record.
     identity = process_identity.identify(process.pid) or process_identity.Identity(

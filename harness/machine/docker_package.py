@@ -108,7 +108,7 @@ def _imported_from(name: str) -> Path | None:
 
 
 def _take() -> dict[str, ModuleType]:
-    """Takes every module of these packages' names out of `sys.modules`."""
+    """Removes the modules with these packages' names from `sys.modules`, and returns them."""
     return {
         name: sys.modules.pop(name)
         for name in list(sys.modules)
@@ -123,7 +123,7 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
 def host() -> str:
-    """What DOCKER_HOST says, or where an engine usually is."""
+    """The engine's address: DOCKER_HOST, or the usual socket."""
     return os.environ.get("DOCKER_HOST") or USUAL
 
 
@@ -150,7 +150,7 @@ def require_listening(host: str) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """The part of an error that says most, on one line."""
+    """The most informative part of an error, on one line."""
     explanation: Any = getattr(error, "explanation", None) or error
     text = " ".join(str(explanation).split())
     # Errors of requests begin with pools and retries. The innermost error is the cause.

@@ -36,7 +36,7 @@ _DAY: Final = 24 * 3600.0
 
 
 class StillThere(EnvironmentFailure):
-    """Something of a dead owner could not be removed; a sentence for each such thing."""
+    """Some objects of a dead owner could not be removed; one sentence for each."""
 
     def __init__(self, sentences: Sequence[str]) -> None:
         super().__init__("; ".join(sentences))
@@ -139,7 +139,7 @@ def _is_stale(label: str, age: float) -> bool:
 
 
 def _sweep_late(client: docker.DockerClient, label: str) -> Removed:
-    """What came up within the next two seconds, if anything."""
+    """Removes objects that appear within the next two seconds."""
     last = Removed()
 
     def look() -> bool:
@@ -180,7 +180,7 @@ def _by_force(container: Any) -> Callable[[], None]:  # noqa: ANN401
 def _removal(
     swept: Removed, name: str, remove: Callable[[], object], why: Callable[[], str]
 ) -> Callable[[], None]:
-    """`why`: what the engine's error means, where it is known."""
+    """`why` returns the reason of the engine's error in words, empty if unknown."""
     with docker_package.importable():
         from docker.errors import APIError, NotFound
 

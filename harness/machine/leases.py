@@ -27,8 +27,9 @@ _DEFAULT_RANGE = (17000, 32767)
 
 
 class Lease:
-    """What one deployment holds. Safe from several threads; `release` gives everything back, also
-    when called twice."""
+    """The ports and memory of one deployment. Thread-safe; `release` returns everything, and may be
+    called twice.
+    """
 
     def __init__(self) -> None:
         self._ports: list[int] = []
@@ -36,7 +37,7 @@ class Lease:
         self._lock = threading.Lock()
 
     def ports(self, count: int) -> list[int]:
-        """`count` more ports; SetupError when the range has no more."""
+        """Leases `count` more ports. Raises SetupError if the range has too few free ones."""
         cleanup.start_watchdog()
         with ledger.machine_lock(), self._lock:
             held = {
@@ -51,7 +52,9 @@ class Lease:
         return found
 
     def memory(self, size: int, *, within: float = 600) -> None:
-        """`size` more bytes, as soon as the machine has them; SetupError after `within` seconds."""
+        """Leases `size` more bytes as soon as the machine has them. Raises SetupError after
+        `within` seconds.
+        """
         cleanup.start_watchdog()
         headroom = _Headroom(size)
         if size > headroom.total:
@@ -69,8 +72,9 @@ class Lease:
             ) from error
 
     def reserve(self, size: int) -> None:
-        """Counts `size` more bytes without waiting: for what joins a deployment that runs, and must
-        not wait for it."""
+        """Leases `size` more bytes without waiting: for a process that joins a running
+        deployment.
+        """
         with self._lock:
             ledger.change(lambda entry: replace(entry, memory=entry.memory + size))
             self._memory += size
@@ -127,7 +131,9 @@ def _in_use(entry: ledger.OwnerEntry) -> int:
 
 
 def _cgroup_limit() -> int:
-    """Bytes that the container this runs in may use; very many when it is not limited."""
+    """The memory limit in bytes of the container that this process runs in; a very large number
+    without one.
+    """
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
             text = Path(path).read_text().strip()

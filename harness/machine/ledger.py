@@ -1,5 +1,5 @@
-"""Who holds what on this machine: one small file per harness process, readable by every other
-process of the same user.
+"""The resources that each harness process holds on this machine: one small file per process,
+readable by every other process of the same user.
 
 An entry lists the ports, memory, child processes and temporary folders of its owner. It names the
 owner by pid and start time, so that a reused pid is never taken for it; children are named in the
@@ -111,7 +111,7 @@ def folder() -> Path:
 
 
 def machine_lock() -> FileLock:
-    """Held while something is chosen that two processes must not both choose."""
+    """A lock for choosing resources, such as ports, that two processes must not both choose."""
     return FileLock(folder() / "leases.lock")
 
 
@@ -123,7 +123,7 @@ def entries() -> list[OwnerEntry]:
     """The entries of all owners, living and dead."""
     found = []
     for path in sorted(folder().glob("*.json")):
-        # its owner let go of everything while we looked
+        # its owner has released everything meanwhile
         with contextlib.suppress(OSError, msgspec.DecodeError):
             entry = untrusted_files.decoded(untrusted_files.content(path), OwnerEntry)
             # only absolute paths are noted: another would name what is where `clean` is run
@@ -190,8 +190,9 @@ def remove_contained(process: Identity) -> None:
 
 
 def add_engine(engine: str) -> None:
-    """Where things with this owner's label are going to be: noted before the first of them is
-    made."""
+    """Registers a Docker engine, before the first container with this owner's label is created
+    there.
+    """
     change(lambda entry: replace(entry, engines=(*entry.engines, engine)))
 
 
@@ -213,7 +214,7 @@ def add_mount(path: Path) -> None:
 
 
 def remove_mount(path: Path) -> None:
-    """Nothing is mounted there any more."""
+    """Unmounts the folder's file system, and removes it from the ledger."""
     change(
         lambda entry: replace(
             entry, mounts=tuple(m for m in entry.mounts if m != str(path.absolute()))
@@ -227,7 +228,7 @@ def add_attached(cluster: Attached) -> None:
 
 
 def remove_attached(cluster: Attached) -> None:
-    """Nothing of this process is there any more."""
+    """Removes the cluster from the ledger: this process has no topics or groups there any more."""
     change(lambda entry: replace(entry, attached=tuple(a for a in entry.attached if a != cluster)))
 
 
@@ -242,7 +243,7 @@ def remove_broken(undo: BrokerCommand) -> None:
 
 
 def add_service(key: str, path: Path) -> None:
-    """Others find it at this path from now on."""
+    """Registers a service of this process: from now on others find it at this path."""
     change(lambda entry: replace(entry, serves={**entry.serves, key: str(path)}))
 
 
@@ -269,7 +270,7 @@ def add_folder(path: Path) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Removes such a folder now."""
+    """Removes the folder now, and its entry in the ledger."""
     trusted_folders.remove(path)
     change(
         lambda entry: replace(

@@ -1,4 +1,4 @@
-"""Folders whose content linkflap believes: what it runs, deletes or connects to stands in them.
+"""Folders whose content linkflap trusts: it runs, deletes or connects to what they name.
 
 Such a folder belongs to this user or root, and nobody else can write in it, nor in any folder on
 the way to it. A folder where everybody may make things, but nobody may replace another's (/tmp:
@@ -29,14 +29,16 @@ class Untrusted(Exception):
 
 
 def check(path: Path, *, make: bool = False) -> None:
-    """Raises Untrusted where others could have written what is in a folder, OSError where it is
-    none. With `make`, what is missing of it is made, for this user alone."""
+    """Raises Untrusted if others could have written into the folder, OSError if the path is no
+    folder. With `make`, missing folders are created, for this user alone.
+    """
     os.close(_opened(path, make=make))
 
 
 def remove(path: Path) -> bool:
-    """Removes a folder and all in it; whether there was one. Follows no link that somebody else may
-    have put in its place: raises Untrusted."""
+    """Removes a folder and its content. Returns whether it existed. Raises Untrusted instead of
+    following a link that another user may have put in its place.
+    """
     try:
         parent = _opened(path.parent, last=False)
     except OSError:
@@ -61,8 +63,9 @@ def temporary() -> Path:
 
 
 def _opened(path: Path, *, make: bool = False, last: bool = True) -> int:
-    """The open folder. Every step is taken from the open folder before it, so that none can be
-    exchanged after it was looked at. `last`: the folder itself may not be one of everybody's."""
+    """Opens the folder step by step, each relative to the open parent, so that nobody can replace a
+    step after it was checked. `last`: the folder itself must not be writable by everybody.
+    """
     steps = [*reversed(path.absolute().parts[1:])]
     here, links, walked = os.open("/", _FLAGS), 0, Path("/")
     try:
@@ -102,7 +105,7 @@ def _refuse(status: os.stat_result, path: Path, *, last: bool) -> None:
 
 
 def _writers(status: os.stat_result) -> str:
-    """Who else may make things in a folder; empty if nobody."""
+    """Other users who may create entries in a folder, in words; empty if there are none."""
     if status.st_mode & stat.S_IWOTH:
         return "everybody"
     group = bool(status.st_mode & stat.S_IWGRP) and not _own_group(status.st_gid)

@@ -1,9 +1,9 @@
 """Reads what another user, machine or program may have written: run directories, suites and copied
 logs.
 
-Opened is a regular file and nothing else: a FIFO would be waited for, a device never ends, and a
-symbolic link leads out of the folder that was given. A document has a largest size, a line a
-largest length. What does not decode is a DecodeError, also where the decoder itself gives up.
+Only regular files are opened: opening a FIFO would block, a device never ends, and a symbolic link
+may lead out of the given folder. The size of a document and the length of a line are limited.
+Undecodable content raises DecodeError, also if the decoder itself fails.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ def _refuse(status: os.stat_result, path: Path) -> None:
 
 
 def special(path: Path) -> str:
-    """What is there instead of a regular file; empty of one. Raises OSError where nothing is."""
+    """The kind of file at a path in words, empty for a regular file. Raises OSError if there is
+    none.
+    """
     status = path.lstat()
     return "" if stat.S_ISREG(status.st_mode) else _what(status)
 
@@ -92,8 +94,10 @@ def _what(status: os.stat_result) -> str:
 
 
 def listed(root: Path, folder: Path, ending: str = "") -> list[Path]:
-    """What a folder below `root` has, by name; nothing where it is no folder, or a link leads to
-    it. Names that are not UTF-8 are left out: nothing that is written of them could be read."""
+    """The entries of a folder below `root`, by name. Empty if it is no folder, or is reached
+    through a link. Names that are not UTF-8 are left out, because they cannot be written into a
+    report.
+    """
     try:
         here = _folder(root, folder)
     except OSError:
@@ -116,8 +120,9 @@ def is_name(text: str) -> bool:
 
 
 def special_entries(root: Path) -> Iterator[tuple[str, str]]:
-    """What is below a folder and neither a regular file nor a folder: its path in it, and what it
-    is. Links are not followed."""
+    """Entries below a folder that are neither regular files nor folders: (path within the folder,
+    kind in words). Links are not followed.
+    """
     for folder, folders, files in os.walk(root):
         for name in sorted((*folders, *files)):
             path = Path(folder, name)

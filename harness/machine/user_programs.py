@@ -1,9 +1,9 @@
 """Runs the user's own programs: without a shell, each in a process group that is killed as one,
 with its output in a file.
 
-None outlives this process (`harness.machine.children`, supervised). The values of the variables
-that the user gave them are secrets. No event and no error has them, and they are removed from a
-program's output file when the program has ended.
+No program outlives this process (`harness.machine.children`, supervised). The values of variables
+that the user gave to a program are secrets: they are in no event and no error, and they are
+overwritten in the program's output file when it has exited.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from linkflap.harness.model.wait import until
 
 HIDDEN: Final = "[hidden]"
 SHORTEST_SECRET: Final = 4
-"""Characters: a value that is shorter (`1`, `no`) is no secret, and taking it out would make output
-unreadable."""
+"""The least length of a secret in characters. A shorter value (`1`, `no`) is no secret, and
+removing it would make the output unreadable.
+"""
 _DIES_WITHIN: Final = 10.0
 _TAIL: Final = 15
 
@@ -97,8 +98,9 @@ class Foreign:
     def run(
         self, words: Sequence[str], *, what: str, within: float, **more: str
     ) -> FinishedCommand:
-        """Runs a command to its end, with all that it started. DeadlineExceeded after `within`
-        seconds, when it is killed."""
+        """Runs a command and the processes that it starts to their end. After `within` seconds
+        kills them and raises DeadlineExceeded.
+        """
         before = self.log.stat().st_size if self.log.exists() else 0
         child = self.start(words, **more)
         try:
@@ -117,8 +119,9 @@ class Foreign:
             )
 
     def end(self, child: children.Child, *, within: float) -> bool:
-        """Ends a command with SIGTERM, and what has not ended then with SIGKILL; whether it ended
-        by itself."""
+        """Stops a command with SIGTERM, after `within` seconds with SIGKILL. Returns whether
+        SIGTERM sufficed.
+        """
         child.signal(signal.SIGTERM)
         child.signal(signal.SIGCONT)
         gently = True
@@ -152,7 +155,7 @@ class Foreign:
                 _overwrite(self.log, secret.encode())
 
     def last_words(self) -> str:
-        """The end of what it printed, for an error."""
+        """The last lines of its output, for an error."""
         try:
             text = self.log.read_text(errors="replace")
         except OSError as error:

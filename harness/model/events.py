@@ -78,7 +78,7 @@ Kind = TypeVar("Kind", bound=Event)
 
 
 def stamped(event: Kind) -> Kind:
-    """With the time of now, where it has none."""
+    """The event, with the present time if it has none."""
     return event if event.time else msgspec.structs.replace(event, time=now())
 
 
@@ -167,7 +167,7 @@ class OfClient(Event, frozen=True, kw_only=True):
 
 
 class ClientCrash(OfClient, frozen=True, kw_only=True):
-    """An error of linkflap's own ended the client."""
+    """The client stopped because of a defect in linkflap."""
 
     error: str
 
@@ -447,7 +447,7 @@ class FaultHeal(OfFault, frozen=True, kw_only=True):
 
 
 class FaultEnd(OfFault, frozen=True, kw_only=True):
-    """The fault is over. Only events of copied logs have `fault`."""
+    """The fault has ended. Only events of copied logs have `fault`."""
 
     fault: str | None = None
 
@@ -654,7 +654,7 @@ class MirrorState(OfLink, frozen=True, kw_only=True):
 
 
 class TopicGivenUp(OfLink, frozen=True, kw_only=True):
-    """Nothing is mirrored into it any more."""
+    """The mirror no longer mirrors this topic."""
 
     topic: str
     reason: str

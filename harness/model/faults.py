@@ -13,12 +13,12 @@ KILL: Final = "mirror-kill"
 UNCLEAN: Final = "unclean-election"
 REVERSE: Final = "mirror-reverse"
 OF_BROKERS_MIRRORS: Final = ("mirror-coordinator-loss", "mirror-source-moved", "mirror-verbs")
-"""Faults of mirrors that the destination's brokers are."""
+"""Faults of mirrors that run inside the destination's brokers."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultName:
-    """The name of a fault, whose first word is what it breaks."""
+    """The name of a fault. Its first word is the kind of object that the fault breaks."""
 
     text: str
 
@@ -46,7 +46,7 @@ class FaultName:
 
     @property
     def of_clients(self) -> bool:
-        """Whether it breaks clients alone: neither a broker nor a mirror can show it."""
+        """Whether the fault breaks only clients; brokers and mirrors do not show it."""
         return self.text.startswith(("client-", "program-"))
 
     @property
@@ -56,11 +56,11 @@ class FaultName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a fault is done to: a link or its mirror (`A->B`), a client path (`*->A`), a broker
+    """The target of a fault: a link or its mirror (`A->B`), a client path (`*->A`), a broker
     (`A/1`), or a cluster.
 
-    `source` is empty of a client path, `destination` of a broker or cluster, both of what is none
-    of these; `broker` is 0 where none is named.
+    `source` is empty for a client path, `destination` for a broker or cluster; both are empty for
+    an illegal text. `broker` is 0 if the target is no broker.
     """
 
     source: str = ""
@@ -83,7 +83,7 @@ class Target:
 
     @property
     def link(self) -> LinkSpec | None:
-        """The link, where it is one."""
+        """The link, or None if the target is no link."""
         return (
             LinkSpec(source=self.source, destination=self.destination)
             if self.source and self.destination
@@ -92,7 +92,7 @@ class Target:
 
     @property
     def back(self) -> str:
-        """The name of the link that leads back; empty where it is no link."""
+        """The name of the reverse link; empty if the target is no link."""
         return link.reverse.name if (link := self.link) else ""
 
     @property
@@ -101,7 +101,7 @@ class Target:
 
     @property
     def cluster(self) -> str:
-        """The cluster, also of a broker; empty of a link and of a client path."""
+        """The cluster, or the cluster of the broker; empty for a link and a client path."""
         return "" if self.destination else self.source
 
     @property

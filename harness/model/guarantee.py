@@ -21,7 +21,9 @@ ProducerIds = Literal["kept", "negate", "complement", "region", "replaced"]
 """Kept; mapped by a formula of KIP-1279 (`producer_ids`); or replaced by the ids of the mirror's
 own."""
 MAPPED: Final[frozenset[ProducerIds]] = frozenset({"negate", "complement", "region"})
-"""Those that give every batch another id, and so another CRC, than at the source."""
+"""The mappings with which every batch has another producer id, and therefore another CRC, than on
+the source.
+"""
 Delivery = Literal["exactly-once", "at-least-once"]
 Isolation = Literal["read_committed", "read_uncommitted"]
 GroupOffsets = Literal["exact", "translated", "none"]
@@ -36,7 +38,9 @@ Rule = Literal[
     "lost",
     "refused-before",
 ]
-"""How an allowed anomaly is distinguished from a violation (`spark_verify.verdict.allowances`)."""
+"""The rules that distinguish an allowed anomaly from a violation
+(`spark_verify.verdict.allowances`).
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

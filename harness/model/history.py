@@ -17,8 +17,7 @@ from typing import Annotated, Final, Literal, get_args
 from msgspec import Meta
 
 LARGEST: Final = 1 << 62
-"""No offset, time or uid gets there, and what is reckoned with any two below it stays within 64
-bits."""
+"""The largest offset, time or uid that is accepted. Sums and differences of two fit 64 bits."""
 Time = Annotated[int, Meta(ge=0, le=LARGEST)]
 Offset = Annotated[int, Meta(ge=0, le=LARGEST)]
 OffsetOrNone = Annotated[int, Meta(ge=-1, le=LARGEST)]
@@ -53,8 +52,9 @@ ShareKind = Literal[
 """What a member of a share group (KIP-932) does: acquire, acknowledge in four ways, each confirmed;
 `settled` when it read the group's start offset: where that changed, and at the end."""
 SHARE_LOCK_MS: Final = 15_000
-"""The acquisition lock of a record that members of share groups ask for: the shortest that brokers
-allow by default. Until it expires, a record stays with a member that has ended."""
+"""Duration of a share group's acquisition lock on a record: the shortest that brokers allow by
+default. A record of a dead member is not delivered again before the lock expires.
+"""
 PollKind = Literal["poll", "assign", "revoke", "commit", "drained", "error"] | ShareKind
 SHARE_KINDS: Final = frozenset(get_args(ShareKind))
 
@@ -133,7 +133,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll:
-    """One thing a reader did: poll, assign, revoke, commit of group offsets, drained (read to the
+    """One action of a reader: poll, assign, revoke, commit of group offsets, drained (read to the
     recorded end), or error.
 
     A member of a share group acquires records, requests their acknowledgement (accept, release,
@@ -173,8 +173,9 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOffset:
-    """A group's committed offset on a cluster, as an admin client saw it (group offset sync is
-    checked against these)."""
+    """A group's committed offset on a cluster, sampled with an admin client. Group offset sync is
+    checked against these rows.
+    """
 
     time: Time
     cluster: str

@@ -1,6 +1,6 @@
-"""What a fault makes of programs' requests and of the answers to them, while both pass through the
-recorder of a cluster (`harness.wire.recorder`): the values that the harness gives it, and what a
-broker may answer.
+"""How a fault changes programs' requests and answers while they pass through the recorder of a
+cluster (`harness.wire.recorder`): the instructions for the recorder, and the errors that a broker
+may answer with.
 
 Errors are those of Kafka 4's brokers: `ReplicaManager.appendRecords` and `DelayedProduce` (whose
 partition may have moved, or its disk failed, since the append),
@@ -82,10 +82,11 @@ ERRORS: Final[Mapping[str, Mapping[str, Stage]]] = {
 REPEATABLE: Final = (
     "Produce", "OffsetCommit", "Heartbeat", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn",
 )  # fmt: skip
-"""Requests that change nothing the second time. A second InitProducerId would fence the first one,
-a second TxnOffsetCommit could come after the end of its transaction, and a second JoinGroup makes a
-member of its own. A Produce without a producer id would be written twice: none of those is
-repeated."""
+"""Requests that change nothing when they are repeated. A second InitProducerId would fence the
+first one, a second TxnOffsetCommit could come after the end of its transaction, and a second
+JoinGroup makes a member of its own. A Produce without a producer id would be written twice. None of
+those is repeated.
+"""
 WITH_PARTITIONS: Final = frozenset(
     {"Produce", "Fetch", "OffsetCommit", "AddPartitionsToTxn", "TxnOffsetCommit"}
 )
@@ -101,9 +102,10 @@ LOWEST: Final[Mapping[str, int]] = {
     "SyncGroup": 0,
     "InitProducerId": 2,
 }
-"""The lowest version that may be the highest one of an API: those below would be of a broker that
-cannot have transaction.version 2, which the cluster says that it has (KIP-890). For the same reason
-requests of transactions are missing here."""
+"""API -> the lowest version that may be offered as its highest. A broker with an even lower one
+could not have transaction.version 2, which the cluster advertises (KIP-890). Requests of
+transactions are missing here for the same reason.
+"""
 
 
 class Interference(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +130,6 @@ class Interference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def legal_errors(api: str, *, carried_out: bool) -> list[str]:
-    """What a broker may answer to a request that it has carried out, or has not."""
+    """The errors with which a broker may answer a request that it has, or has not, carried out."""
     stage = "after" if carried_out else "before"
     return [name for name, when in ERRORS[api].items() if when in ("either", stage)]

@@ -35,8 +35,9 @@ def obey() -> None:
 
 
 def asked() -> bool:
-    """Whether a signal has asked this process to end. An exception raised by a signal can be lost
-    in somebody's callback."""
+    """Whether a signal has requested the end of this process. An exception that a signal raises can
+    be swallowed by a library's callback.
+    """
     return bool(_came)
 
 
@@ -45,8 +46,8 @@ def _arrived(number: int, frame: FrameType | None) -> None:
     if len(_came) == 1:
         raise KeyboardInterrupt
     if len(_came) == 2:
-        # Not print: the signal may have come in the middle of one, and buffered streams are not
-        # re-entrant.
+        # os.write and not print: the signal may have interrupted a print, and buffered streams are
+        # not re-entrant.
         os.write(2, b"linkflap: stopping already; a third signal ends it at once\n")
         return
     os._exit(INTERRUPTED)
@@ -54,8 +55,8 @@ def _arrived(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def held_off() -> Iterator[None]:
-    """A block in which things are stopped: a signal that comes in it takes effect after it."""
-    # Signals come to the main thread alone; and after the first, `_arrived` disturbs nothing.
+    """A block for cleanup: a signal that arrives in the block takes effect at its end."""
+    # Only the main thread gets signals; and after the first signal, `_arrived` interrupts nothing.
     if threading.current_thread() is not threading.main_thread() or _came:
         yield
         return

@@ -76,14 +76,14 @@ _JAVA_TOO: Final = re.compile(
     "|unbalanced parenthesis|min repeat greater|the repetition number is too large"
     "|redefinition of group name|unexpected end of pattern"
 )
-"""Python's reasons against a pattern that hold in Java as well."""
+"""Errors of Python's regular expressions that are errors in Java as well."""
 
 
 def reason_against(pattern: str) -> str:
     """Why Java rejects a regular expression without backslashes, in a few words.
 
-    Empty if it may accept it: Python is asked, so that common mistakes are found before a run
-    starts anything, and what only Java can tell is left to the program that gets the pattern.
+    Empty if Java may accept it. Python's parser finds common mistakes before a run starts anything;
+    errors that only Java can find are left to the Java program.
     """
     try:
         with warnings.catch_warnings(action="ignore", category=FutureWarning):

@@ -230,7 +230,7 @@ class Broker(Protocol):
         start."""
 
     def last_words(self, *, lines: int) -> Sequence[str]:
-        """The last lines of what it printed and of its log, so many of each at most."""
+        """The last lines of the broker's output and of its log, at most `lines` of each."""
 
     def start(self) -> None:
         """Starts it on the data it has; returns when it answers a metadata request."""
@@ -444,7 +444,7 @@ class Sidecar(Protocol):
         there."""
 
     def spawn(self) -> Running:
-        """Starts it, again and again. Raises SetupError."""
+        """Starts the program; may be called again after it has exited. Raises SetupError."""
 
 
 class Deployment(Protocol):
@@ -489,12 +489,14 @@ class Deployment(Protocol):
         InputError or SetupError."""
 
     def skew_clock(self, cluster: str, broker: int, seconds: float) -> None:
-        """From its next start on a broker's clock is so many seconds ahead, or behind where less
-        than 0. Raises InputError."""
+        """From its next start on, the broker's clock is this many seconds ahead (negative: behind).
+        Raises InputError.
+        """
 
     def broken(self) -> str:
-        """Why its links lead nowhere any more, in a sentence: a program of its own behind them has
-        died. Empty: they do not."""
+        """Why its links no longer work, in one sentence: a program of the deployment behind them
+        has died. Empty while they work.
+        """
 
     def free_port(self) -> int:
         """A leased port, given back when the deployment ends."""
@@ -504,7 +506,7 @@ class Deployment(Protocol):
         for a mirror's processes."""
 
     def close(self) -> None:
-        """Ends everything that was started; safe to call twice."""
+        """Stops everything that was started; may be called twice."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
@@ -546,14 +548,15 @@ class WireRecorder(Protocol):
     @property
     def log(self) -> Path: ...
     def last_words(self, *, lines: int) -> Sequence[str]:
-        """The last lines of its log, so many at most."""
+        """The last lines of its log, at most `lines`."""
 
     def interfere(self, fault: str, what: Interference | None) -> None:
-        """Does this to requests from now on, for the fault with this id; None: no more. Returns
-        when it does. Raises DeadlineExceeded."""
+        """From now on changes requests as `what` says, for the fault with this id; with None it
+        stops. Returns when the recorder has confirmed it. Raises DeadlineExceeded.
+        """
 
     def interfered(self, fault: str) -> int:
-        """How often it has done to a request or answer what this fault asked for."""
+        """The number of requests and answers that were changed for this fault."""
 
     def requested(self, api: str) -> int:
         """Requests of an API (`harness.model.interference.APIS`) that programs have sent so
@@ -571,10 +574,10 @@ class MirrorStage:
 
 @runtime_checkable
 class ReportsStage(Protocol):
-    """A mirror that can be asked what it is at."""
+    """A mirror that reports its progress."""
 
     def stage(self) -> MirrorStage | None:
-        """None while it does not answer."""
+        """The progress; None while the mirror does not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -591,8 +594,9 @@ class PlayedVerbs:
 
 @runtime_checkable
 class Administered(Protocol):
-    """A mirror that brokers of the destination are: it has no process, and admins rule it by verbs
-    and settings."""
+    """A mirror that runs inside the destination's brokers. It has no process of its own; admins
+    control it with verbs (admin requests) and settings.
+    """
 
     def coordinator(self) -> int | None:
         """The destination's broker that coordinates it: the leader of the mirror's partition of the
@@ -602,23 +606,27 @@ class Administered(Protocol):
         """host:port of the source, as its settings have them."""
 
     def move_source(self, addresses: Sequence[str]) -> None:
-        """Has its settings name these addresses of its source from now on. Raises FaultError."""
+        """Changes the source addresses in the mirror's settings. Raises FaultError."""
 
     def play_verbs(self, seed: str, steps: int) -> PlayedVerbs:
-        """Plays random verbs that promote nothing, and compares each step with the model of the
-        mirror's verbs."""
+        """Sends random verbs that do not promote, and compares each answer with the model of the
+        mirror's verbs.
+        """
 
     def resume_all(self) -> Sequence[str]:
-        """Resumes what is paused and waits until everything is mirrored; the topics. Raises
-        DeadlineExceeded."""
+        """Resumes paused topics and waits until every topic is mirrored. Returns the topics. Raises
+        DeadlineExceeded.
+        """
 
 
 @runtime_checkable
 class ReportsGivenUpTopics(Protocol):
-    """A mirror that can be asked which topics it mirrors no more, though they are at its source."""
+    """A mirror that reports the topics that it has stopped mirroring although they exist on its
+    source.
+    """
 
     def given_up(self) -> Mapping[str, str]:
-        """Topic -> why; none while it does not answer."""
+        """Topic -> the reason. Empty while the mirror does not answer."""
 
 
 class Mirror(Protocol):
@@ -666,7 +674,7 @@ class Mirror(Protocol):
 
 
 class World(Protocol):
-    """What a fault may touch."""
+    """Everything that a fault may use."""
 
     @property
     def deployment(self) -> Deployment: ...
@@ -754,4 +762,4 @@ class FaultFactory(Protocol):
     def __call__(self, spec: FaultSpec, world: World) -> Fault: ...
     def applies_to(self, target: str, topology: Topology) -> str | None: ...
     def lacks(self, spec: FaultSpec, scenario: Scenario) -> str | None:
-        """What a scenario lacks for this fault, in words; None: nothing."""
+        """What this fault needs and the scenario lacks, in words; None if nothing is missing."""

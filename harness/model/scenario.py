@@ -65,16 +65,16 @@ def _library(word: str) -> Library:
 
 
 SCHEMA_VERSION: Final = 1
-"""Of scenario files, of run.json and of the events beside it: what is written today. Older ones are
-read."""
+"""The format that is written: of scenario files, run.json and events. Older formats can be read."""
 Option = str | int | float | bool
 IN: Final = "in:"
-"""Before the id of the fault in which a program starts."""
+"""The prefix of a program's `starts`, before the id of a fault."""
 Record = Literal["", "wire"]
-"""Where the history of a program of the user's comes from."""
+"""The legal values of a program's `record`."""
 PROGRESS_WITHIN: Final = 60.0
-"""More than a consumer's session (45 s) and a transaction's timeout (60 s at most, by Kafka's own
-defaults): both have to pass before a successor of a dead client may continue."""
+"""Longer than a consumer's session timeout (45 s) and a transaction's timeout (60 s, Kafka's
+default): the successor of a dead client can continue only after both.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ def clients(workloads: Sequence[WorkloadSpec]) -> Iterator[tuple[str, WorkloadSp
 
 
 OWN_GROUPS: Final = "linkflap."
-"""What the names of linkflap's own consumer groups begin with."""
+"""The prefix of linkflap's own consumer groups."""
 
 
 def group_of(spec: WorkloadSpec) -> str:
@@ -182,8 +182,9 @@ def group_of(spec: WorkloadSpec) -> str:
 
 
 def transactional_id_of(client: str) -> str:
-    """The transactional id of a client of linkflap's. No program of others has such a one, where
-    these use the cluster too: each would fence the other."""
+    """The transactional id of one of linkflap's clients. The prefix keeps it apart from other
+    applications on the cluster: with a common id, each would fence the other.
+    """
     return f"{OWN_GROUPS}{client}"
 
 
@@ -193,9 +194,9 @@ CapturedFrom = Literal["disk", "fetch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """How the workloads' topics are made at their homes: each has these partitions, replicas (as
-    many as its cluster has brokers, if that is less) and topic configs, by Kafka's names. Mirrors
-    keep the configs, each as far as it promises.
+    """How the workloads' topics are created on their home clusters: each has these partitions,
+    replicas (as many as its cluster has brokers, if that is less) and topic configs, by Kafka's
+    names. Mirrors keep the configs, each as far as it promises.
 
     `capture`: their logs are copied from brokers' disks, or read by Fetch from every broker that
     serves them. Topics without a log on any disk are read by Fetch in either case.
@@ -238,8 +239,9 @@ class FaultSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Minimums:
-    """What a run must have done for its verdict to mean anything (etcd's minimum QPS): less than
-    this is unknown."""
+    """The minimum work of a run for a meaningful verdict (as etcd's minimum QPS). With less, the
+    verdict is unknown.
+    """
 
     committed: int = 1
     aborted: int = 1
@@ -251,8 +253,8 @@ class Minimums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """What a failover may cost at most: records lost (RPO), seconds without writes (RTO). None: it
-    is measured and not judged.
+    """The maximum cost of a failover: records lost (RPO), seconds without writes (RTO). If None,
+    the cost is measured and not judged.
 
     `allowed`: kind of anomaly -> how many that the guarantee allows may be on one cluster.
     """
@@ -263,7 +265,7 @@ class Budgets:
 
     @property
     def of_failovers(self) -> bool:
-        """Whether any of them is of failovers alone."""
+        """Whether a budget is set that concerns only failovers."""
         return (self.rpo_records, self.rto_seconds) != (None, None)
 
 
@@ -351,7 +353,9 @@ def _share(workload: WorkloadSpec, name: str, default: float) -> float:
 
 
 def least_of(workloads: Sequence[WorkloadSpec]) -> Minimums:
-    """What these workloads do if nothing hinders them: one of each at least."""
+    """The minimums that follow from these workloads: at least one of each kind of work that they
+    do.
+    """
     aborts = {"transactional": 0.1, "relay": 0.05}
     ends = [w for w in workloads if w.kind in (*aborts, "zombie") and _writes(w, workloads)]
     shares = [
@@ -368,7 +372,7 @@ def least_of(workloads: Sequence[WorkloadSpec]) -> Minimums:
 
 
 def unread(scenario: Scenario) -> dict[str, str]:
-    """Cluster -> a home whose records are there, and that no workload of readers reads there."""
+    """Cluster -> a home whose records are on that cluster and are read there by no workload."""
     homes = dict.fromkeys(
         w.home for w in scenario.workloads if _written(w.home, scenario.workloads)
     )
@@ -408,7 +412,7 @@ def _read(home: str, scenario: Scenario) -> set[str]:
 
 
 def add_readers(cluster: str, home: str) -> str:
-    """How to have a home's records read on a cluster."""
+    """How a user adds readers of a home's records on a cluster: the end of a sentence."""
     return (
         f'add a [[workload]] with kind = "readers" and home = "{home}"'
         if cluster == home

@@ -35,8 +35,9 @@ PRINCIPALS: Final[tuple[Principal, ...]] = (
     "mirror",
     "sampler",
 )
-"""Who enters a cluster: linkflap itself and the brokers may do everything, the others what their
-ACLs allow."""
+"""The principals of a cluster. linkflap itself and the brokers have all rights, the others those of
+their ACLs.
+"""
 MECHANISMS: Final = {"plain": "PLAIN", "scram": "SCRAM-SHA-512"}
 FILE_PROVIDER: Final = "org.apache.kafka.common.config.provider.FileConfigProvider"
 """Reads settings of Kafka's programs from files, so that a secret need not be in their
@@ -51,7 +52,7 @@ LOGIN_MODULES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secured:
-    """What the listeners of a cluster ask of clients: the words of its annotation, understood."""
+    """What the listeners of a cluster require of clients: the parsed annotation."""
 
     tls: bool
     certificates: bool
@@ -67,7 +68,7 @@ class Secured:
 
     @property
     def names_clients(self) -> bool:
-        """Whether brokers know who a client is, so that ACLs can be about it."""
+        """Whether brokers authenticate clients, so that ACLs can name them."""
         return self.certificates or bool(self.mechanism)
 
 
@@ -178,7 +179,7 @@ def _quoted(text: str) -> str:
 
 
 OPEN: Final = Security()
-"""As plain text, without saying who."""
+"""Plain text, without authentication."""
 
 
 class Address(str):
@@ -200,7 +201,7 @@ class Address(str):
         return made
 
     def __reduce__(self) -> tuple[type[Address], tuple[str, Security, dict[Principal, Security]]]:
-        """What a copy is made from."""
+        """For pickle and copy: the constructor and its arguments."""
         return Address, (str(self), self.security, self._others)
 
     def entered_by(self, principal: Principal) -> Address:
@@ -209,7 +210,7 @@ class Address(str):
 
 
 def security_of(address: str) -> Security:
-    """How an address is entered."""
+    """The security of an address: plain text if the address is an ordinary str."""
     return address.security if isinstance(address, Address) else OPEN
 
 

@@ -11,8 +11,9 @@ _MIRROR_MAKER: Final = re.compile(r"mirror.?maker.*", re.IGNORECASE)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'link-flap'?)` where a known name is near enough, else empty: a part of the
-    sentence of a refusal."""
+    """` (did you mean 'link-flap'?)` if a known name is similar enough, else empty; for the end of
+    an error's clause.
+    """
     by_lower = {each.lower(): each for each in known}
     asked = "mm2" if _MIRROR_MAKER.fullmatch(name) else name.lower()
     near = difflib.get_close_matches(asked, by_lower, n=1)
@@ -35,14 +36,16 @@ _COMMAND: Final = re.compile(r":(?=:[A-Za-z-]+(?: [^\n]*)?::)|#(?=#\[)")
 
 
 def printable(text: str) -> str:
-    """The text without characters that steer a terminal, change the direction of writing, or that
-    XML 1.0 cannot hold: each is replaced."""
+    """The text with certain characters replaced: those that control a terminal, change the writing
+    direction, or are illegal in XML 1.0.
+    """
     return _CONTROL.sub("\ufffd", text)
 
 
 def for_terminal(text: str) -> str:
-    """The printable text without commands to GitHub Actions, which obeys what a step prints
-    (`::name …::`, `##[name]`)."""
+    """The printable text without workflow commands: GitHub Actions executes those that a step
+    prints (`::name …::`, `##[name]`).
+    """
     return _COMMAND.sub(r"\g<0> ", printable(text))
 
 

@@ -15,8 +15,9 @@ ENDS_WITHIN: Final = 30.0
 
 
 class Background:
-    """Runs `work` in a thread, which has to return soon after `stopping` is set. `name` is what it
-    is called in errors."""
+    """Runs `work` in a thread; `work` must return soon after `stopping` is set. Errors call it
+    `name`.
+    """
 
     def __init__(self, name: str, work: Callable[[], None]) -> None:
         self._work, self.stopping = work, threading.Event()
@@ -34,8 +35,10 @@ class Background:
         self.stopping.set()
 
     def stop(self, *, within: float = ENDS_WITHIN) -> None:
-        """Returns when the thread has ended; safe to call twice, and before start. Raises
-        EnvironmentFailure if an error had ended it, and DeadlineExceeded."""
+        """Stops the thread, and returns when it has ended. May be called twice, or before start.
+        Raises EnvironmentFailure if `work` had raised an error, DeadlineExceeded after `within`
+        seconds.
+        """
         self.stopping.set()
         if self._thread.ident is not None:
             until(lambda: not self.alive, within=within, what=f"{self._thread.name} to stop")
@@ -56,7 +59,7 @@ class Background:
 
 
 def stop_all(threads: Iterable[Background]) -> None:
-    """Stops them side by side."""
+    """Stops all threads concurrently."""
     stopped = [*threads]
     for each in stopped:
         each.ask_to_stop()
@@ -68,8 +71,7 @@ def side_by_side(tasks: Iterable[Callable[[], object]]) -> None:
     """Runs all tasks at once and returns when all have ended, or raises the first error as soon as
     there is one.
 
-    After an error (or Ctrl-C) the other tasks still run: the caller ends what they wait for, and
-    they end with it.
+    After an error or Ctrl-C the other tasks still run; the caller must stop whatever they wait for.
     """
     ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 

@@ -18,8 +18,8 @@ from linkflap.harness.model import errors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromotedPartition:
-    """What a failover cost one partition. `producer_ids` counts the producer ids of the records
-    mirrored below the promotion offset.
+    """The cost of a failover for one partition. `producer_ids` counts the producer ids of the
+    records mirrored below the promotion offset.
 
     `aborted` counts transactions and `truncated` offsets, as the mirror recorded them; None where
     it recorded nothing. `group_skip` and `group_replay` count the records that groups skipped, and
@@ -116,7 +116,7 @@ class Verdict(StrEnum):
 
 
 ORDER: Final = (Verdict.NOT_DUE, Verdict.VALID, Verdict.UNKNOWN, Verdict.INVALID)
-"""From `not due`, which counts neither way, to the worst."""
+"""From `not due`, which does not count, to the worst."""
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
@@ -214,18 +214,18 @@ class ClientDeath:
 
     @property
     def done(self) -> bool:
-        """Whether it is a program that ran once, and succeeded."""
+        """Whether the process was a program that runs once and succeeded."""
         return self.by == "itself" and not (self.status or self.again)
 
     @property
     def how(self) -> str:
-        """By whom it was ended, and how."""
+        """How the process died, and by which fault if by one: in words."""
         how = self.signal or f"exit status {self.status}"
         return how if self.by == "itself" else f"by fault {self.by}, {how}"
 
     @property
     def flying(self) -> str:
-        """What never returned, in words."""
+        """The operations in flight, in words."""
         kinds = [
             f"{op.get('kind')} {op.get('operation')} ({op.get('ending')}) of {op.get('client')}"
             for op in self.in_flight

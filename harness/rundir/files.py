@@ -47,7 +47,7 @@ Status = Literal["running", "finished", "interrupted", "failed"]
 Row = TypeVar("Row", Operation, Poll, Watermark, GroupOffset, EventRow)
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 NOT_WRITABLE: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR)
-"""Errors of a place where this user may not write, or where a folder has the name of a file."""
+"""Errors that mean: this user may not write there, or a folder has the name of the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +161,9 @@ class EventLog:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file completely or not at all. What others put in its place is neither followed nor
-    waited for."""
+    """Replaces a file completely or not at all. Does not follow a link, or block on a FIFO, that
+    others put in its place.
+    """
     partial = path.with_name(path.name + ".partial")
     partial.unlink(missing_ok=True)
     try:
@@ -176,7 +177,9 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 LEAST_ROOM: Final = 256 * 1024
-"""Bytes of its disk that a run leaves free: to say how it ended. A disk with less is full."""
+"""Bytes that must stay free on the disk, for recording how the run ended. A disk with less counts
+as full.
+"""
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -189,20 +192,20 @@ class Breakage:
         self.reason: EnvironmentFailure | None = None
 
     def because(self, error: OSError) -> EnvironmentFailure:
-        """Notes a failed write, and returns what is to be raised for it, or for the one before."""
+        """Notes a failed write, and returns the error to raise: that of the first failed write."""
         if self.reason is None:
             self.reason = unwritable(self._root, error)
         return self.reason
 
     def look(self) -> EnvironmentFailure | None:
-        """The reason, if there is one now; a disk that is nearly full is one."""
+        """The error, if a write has failed or the disk is nearly full; otherwise None."""
         if self.reason is None and room(self._root) < LEAST_ROOM:
             self.because(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         return self.reason
 
 
 def is_full(error: OSError) -> bool:
-    """Whether a disk, or somebody's share of it, has no room."""
+    """Whether the error means that the disk, or the user's quota, is full."""
     return error.errno in _FULL
 
 
@@ -220,11 +223,13 @@ def unwritable(root: Path, error: OSError) -> EnvironmentFailure:
 
 
 def room(folder: Path) -> float:
-    """Bytes that may yet be written to a folder's disk; infinity where the file system does not
-    say."""
+    """Bytes that can still be written to a folder's disk; infinity if the file system does not
+    report it.
+    """
     try:
         disk = os.statvfs(folder)
     except OSError:
         return float("inf")
-    blocks = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail  # some are kept for root
+    # some blocks are reserved for root
+    blocks = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
     return blocks * disk.f_frsize if disk.f_blocks else float("inf")

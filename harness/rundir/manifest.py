@@ -51,15 +51,16 @@ Recorded = Mapping[str, int | Content]
 
 
 def captured(root: Path, moment: str, before: Recorded) -> dict[str, int | Content]:
-    """What the manifest says of captured files: of this moment as they are now, of others as
-    `before`."""
+    """The manifest's entries of captured files: those of this moment read now, those of other
+    moments taken from `before`.
+    """
     folder = root / "captures" / moment
     others = {k: was for k, was in before.items() if not k.startswith(f"{_name(root, folder)}/")}
     return {**others, **_recorded(root, folder.rglob("*"))}
 
 
 def inventory(root: Path) -> dict[str, int | Content]:
-    """What the manifest says of all files of a run directory that are judged."""
+    """The manifest's entries of all files of a run directory that are judged."""
     linked = {_name(root, path): -1 for path in root.glob("captures/*/*/*/*/*.log")}
     return {**linked, **_recorded(root, _judged_files(root))}
 
@@ -78,7 +79,7 @@ def _recorded(root: Path, paths: Iterable[Path]) -> dict[str, int | Content]:
 
 
 def _judged_files(root: Path) -> Iterator[Path]:
-    """Files that are there and that a judgement reads. rglob does not follow links to folders."""
+    """Existing files that a judgement reads. rglob does not follow links to folders."""
     yield from (root / name for name in _HISTORIES)
     for folder in _FOLDERS:
         yield from (root / folder).glob("*.jsonl")
@@ -136,7 +137,9 @@ class Manifest:
         }
 
     def damage(self, *, of_ended: bool = False) -> list[Damage]:
-        """Files that are not what they were, that are missing, or that were not there."""
+        """Files that changed, that are missing, or that were added since the manifest was
+        written.
+        """
         if self._torn:
             return [Damage(path=MANIFEST, reason=self._torn)]
         if of_ended and _HISTORIES[0] not in self._recorded:

@@ -1,5 +1,4 @@
-"""What brokers, mirrors and coordinators logged as warnings and errors, by the logs/ of a run
-directory.
+"""The warnings and errors of brokers, mirrors and coordinators, from logs/ of a run directory.
 
 Every log is read once, from its beginning, in bounded memory: of a line its beginning is kept, of a
 text that comes again the times, and beyond the limits below nothing;
@@ -38,7 +37,7 @@ MOST_TEXTS: Final = 20_000
 MOST_LINES: Final = 1_000_000
 _WIDEST: Final = 4096
 _SHOWN: Final = 600
-"""Characters of a line that are kept."""
+"""The number of characters of a line that are kept."""
 _HEAD: Final = 200
 _QUARTER: Final = 900.0
 _STAMP: Final = re.compile(
@@ -56,7 +55,7 @@ _LEVELS: Final = {
 }  # fmt: skip
 _EXCEPTION: Final = re.compile(r"(?:Caused by: )?(?:\w+\.)*\w*(?:Exception|Error)\b")
 _DIFFERS: Final = re.compile(r"\b(?=[\w-]*\d)[\w-]{22}\b|[0-9a-f]{8,}|\d+")
-"""In what lines of one kind differ: numbers, addresses, and Kafka's ids."""
+"""The parts in which lines of one kind differ: numbers, addresses, and Kafka's ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +78,7 @@ class Logged:
 
     @property
     def process(self) -> str:
-        """Whose log it is: `B/1`."""
+        """The process that wrote the log: `B/1`."""
         return str(Path(self.where[0]).parent).removeprefix("logs/") if self.where else ""
 
 
@@ -321,7 +320,7 @@ def _level(text: str) -> str:
 
 
 def _message(text: str) -> str:
-    """What follows the time and the level."""
+    """The message after the time and the level."""
     found = _LEVEL.search(text, 0, _HEAD)
     plain = found is not None and found[1]
     return in_one_line(text[found.end() :] if found and plain else text).lstrip(": ]")[:_SHOWN]

@@ -32,7 +32,9 @@ from linkflap.harness.rundir.manifest import Manifest
 
 
 def _impossible_span(row: Poll | Watermark) -> str:
-    """An answer from before its question: all times of a run are of one clock."""
+    """A reason if the answer is earlier than the request, else empty: all times of a run are from
+    one clock.
+    """
     return (
         f"it was asked at {row.time} and answered at {row.returned}, before that"
         if row.returned < row.time
@@ -41,7 +43,7 @@ def _impossible_span(row: Poll | Watermark) -> str:
 
 
 def _impossible_operation(row: Operation) -> str:
-    """What it says of records that it did not send."""
+    """A reason if the operation reports on records that it did not send, else empty."""
     for group in row.sends:
         for index, count, _ in group.acks:
             if index + count > group.count:
@@ -70,7 +72,9 @@ IMPOSSIBLE: Final[Mapping[type, Callable[[Any], str]]] = {
     Poll: _impossible_span,
     Watermark: _impossible_span,
 }
-"""By kind of row, what in it cannot be though each number of it could: empty, or the reason."""
+"""Kind of row -> a function that returns why a row with legal numbers is impossible; empty if it is
+possible.
+"""
 
 
 EVENTS: Final = "events.jsonl"
@@ -117,8 +121,9 @@ class RunReader:
         self._manifest = Manifest(root, digests=run.digests and run.status != "running")
 
     def damage(self) -> list[Damage]:
-        """Files that are not as the manifest has them, or are no files; and what a run that never
-        ended could not promise."""
+        """Files that differ from the manifest, or are no regular files; for a run that never ended,
+        one entry that says so.
+        """
         ended = self.run.status != "running"
         found = self._manifest.damage(of_ended=ended) if ended or self._manifest.there else []
         if not ended:
@@ -364,7 +369,7 @@ def _newer(unknown: Mapping[str, int], version: str) -> str:
 
 
 def _instead(root: Path) -> str:
-    """What to give for a folder that is no run directory."""
+    """The fix for a folder that is no run directory: the run directories in it, if any."""
     try:
         inside = sorted(
             (path.parent for path in root.glob("*/run.json")), key=lambda path: path.stat().st_mtime

@@ -30,7 +30,7 @@ from linkflap.harness.rundir.files import (
 
 _ClientRow = TypeVar("_ClientRow", Operation, Poll)
 _TAIL: Final = 1 << 20
-"""Bytes of a history that its last rows are looked for in."""
+"""Bytes at the end of a history that are searched for its last rows."""
 
 
 class ClientWriter:
@@ -70,8 +70,9 @@ class ClientWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRows:
-    """What a client wrote last before it died; and bytes of a line that it did not finish, which
-    were taken away."""
+    """The last rows that a client wrote before it died, and how many bytes of an unfinished line
+    were removed.
+    """
 
     operations: Sequence[Operation] = ()
     polls: Sequence[Poll] = ()
@@ -177,7 +178,7 @@ class RunWriter:
         manifest.write(self.root, self._captured)
 
     def revise(self, scenario: Scenario) -> None:
-        """Says what the run is of, where that was not known when it began."""
+        """Replaces the scenario in run.json, for parts that were not known when the run began."""
         self._run = replace(self._run, scenario=scenario)
         self._save()
 
@@ -202,8 +203,9 @@ class RunWriter:
     def close(
         self, status: Status, *, error: str = "", versions: Mapping[str, str] | None = None
     ) -> None:
-        """Says how the run ended and closes every file. Raises EnvironmentFailure when not
-        everything could be written."""
+        """Records how the run ended, and closes every file. Raises EnvironmentFailure if a write
+        has failed.
+        """
         for appender in (*self._appenders, self._events):
             appender.close()
         if self.breakage.reason is not None and status == "finished":

@@ -2,9 +2,9 @@
 everything that they need once.
 
 Spark's own daemon imports nothing, because a process with threads must not be forked, and libraries
-start threads when they are imported. Here they are kept from it. If one starts threads all the
-same, and on systems where forking is not safe anyway, Spark's daemon takes this process over, and
-each worker imports for itself.
+start threads when they are imported. This daemon prevents these threads. If a library starts some
+all the same, and on systems where forking is not safe anyway, Spark's daemon takes this process
+over, and each worker imports for itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def main() -> None:
         os.execv(sys.executable, [sys.executable, "-P", "-m", _OWN, *sys.argv[1:]])
     from pyspark.daemon import manager
 
-    # What is there now stays: no worker need look through it, and the pages stay shared.
+    # Objects that exist now are never freed: without a scan by each worker's garbage collector,
+    # their pages stay shared.
     gc.collect()
     gc.freeze()
     manager()

@@ -56,7 +56,7 @@ def is_local(master: str) -> bool:
 def settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
     """Spark's settings for a master, those that were given last."""
     here = address(master)
-    # Only for these masters is it certain that no other machine has to reach the driver.
+    # Only with these masters does no other machine connect to the driver.
     bind = {"spark.driver.bindAddress": here} if is_local(master) or here == LOOPBACK else {}
     return {**_SETTINGS, "spark.driver.host": here, **bind, **given}
 
@@ -75,7 +75,9 @@ def address(master: str) -> str:
     for host, port in _addresses(master):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
             try:
-                asked.connect((host, port))  # sends nothing: only asks for a route
+                asked.connect(
+                    (host, port)
+                )  # sends nothing: connect on a UDP socket only looks up the route
             except OSError:
                 continue
             return str(asked.getsockname()[0])

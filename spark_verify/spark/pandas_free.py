@@ -38,7 +38,7 @@ def settle() -> None:
     finder = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:
-        pa.array([0])  # pyarrow asks once
+        pa.array([0])  # pyarrow tests for pandas only once
     finally:
         sys.meta_path.remove(finder)
     from pyspark.sql.pandas import functions

@@ -73,8 +73,10 @@ def _within_bound(
 def _forced_failover(
     line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]
 ) -> str | None:
-    """Allowed where each partition ended by itself: in a forced failover, or with a run in which
-    the mirror was behind. Not what later records of the partition overtook."""
+    """Allowed where mirroring of each partition ended independently: in a forced failover, or at
+    the end of a run in which the mirror was behind. Not allowed if later records of the same
+    partition were mirrored.
+    """
     if anomaly.evidence.get("failover") not in ("forced", "run-end"):
         return None
     if anomaly.evidence.get("overtaken"):
@@ -90,8 +92,7 @@ def _forced_failover(
 def _below_truncation(
     line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]
 ) -> str | None:
-    """A reader may skip what lies between the truncation and where it stood, and nothing behind
-    that."""
+    """A reader may skip offsets from the truncation up to its position, and none behind that."""
     truncated_to, stood, last = (
         anomaly.evidence.get(name) for name in ("truncated_to", "stood_at", "last_skipped")
     )
@@ -108,7 +109,7 @@ def _below_truncation(
 def _refused_before(
     line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]
 ) -> str | None:
-    """Allowed where exactly what is missing was sent directly before, and not acknowledged."""
+    """Allowed if exactly the missing records were sent directly before and not acknowledged."""
     missing, refused = (anomaly.evidence.get(n) for n in ("sequence", "not_acknowledged"))
     if not isinstance(refused, int) or refused != missing:
         return None
@@ -118,8 +119,9 @@ def _refused_before(
 
 
 def _lost(line: Allowance, anomaly: Anomaly, _link: str, windows: Sequence[Window]) -> str | None:
-    """All of it is what the fault took away: its check compared each record with the list of the
-    fault's bite (`spark_verify.checks.parts.lost_records`)."""
+    """Allowed if the fault lost all of these records: the check compared each record with the list
+    in the fault's bite (`spark_verify.checks.parts.lost_records`).
+    """
     fault = anomaly.evidence.get(EVIDENCE)
     for window in windows:
         for loss in window.lost:

@@ -54,7 +54,7 @@ def nowhere(anomaly: Anomaly) -> str:
 
 
 def spans_of(anomaly: Anomaly) -> Iterator[tuple[Axis, int, int]]:
-    """What an anomaly is about, as intervals: what is nearest in its log first."""
+    """The subject of an anomaly as intervals, the nearest in its log first."""
     evidence = anomaly.evidence
     count = records if isinstance(records := evidence.get("records"), int) and records > 0 else 1
     pid = _number_of(evidence.get("producer_id"))
@@ -172,8 +172,9 @@ def rank(
 
 
 def _chosen(anomalies: Sequence[Anomaly]) -> tuple[Mapping[Kind, Sequence[int]], Mapping[int, int]]:
-    """The anomalies that are traced, by kind; and for each of the others the first anomaly of its
-    kind."""
+    """The anomalies whose causes are traced, by kind; and for each other anomaly the first one of
+    its kind.
+    """
     seen: dict[Kind, list[int]] = defaultdict(list)
     others: dict[int, int] = {}
     for number, anomaly in enumerate(anomalies):
@@ -202,14 +203,14 @@ class _Order:
         return self._checks[name].follows if name in self._checks else frozenset()
 
     def _ancestors(self, name: str) -> Sequence[str]:
-        """Every check that can be behind it, the nearest first."""
+        """Every check whose anomalies can cause those of this check, the nearest first."""
         every = set(self._follows(name))
         for other in self._follows(name):
             every |= set(self.causes(other))
         return sorted(every, key=lambda other: (-self.depth(other), other))
 
     def turn(self, kind: Kind) -> int:
-        """Which of its check's kinds it is."""
+        """The index of its kind among the kinds of its check."""
         check = self._checks.get(kind[0])
         names = [each.name for each in check.anomalies] if check else []
         return names.index(kind[1]) if kind[1] in names else len(names)
@@ -279,8 +280,9 @@ def _below(anomaly: Anomaly, behind: Sequence[Mapping[Axis, OwnedIntervals]]) ->
 
 
 def _deepest(root: int, joined: Mapping[int, int]) -> int:
-    """What a root was joined to in the end: only a root that is joined to nothing is joined to
-    another such."""
+    """The final root that a root was joined to. Only roots that are not joined yet are joined to
+    each other.
+    """
     while root in joined:
         root = joined[root]
     return root

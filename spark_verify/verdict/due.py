@@ -65,7 +65,7 @@ def failed_parts(events: Sequence[Event]) -> Sequence[FailedPart]:
             case MirrorCrashed():
                 last = {key: part for key, part in last.items() if key[0] != event.link}
             case MirrorState() if event.time <= over.get(event.link, event.time) or _never(event):
-                # a worker that stops takes its parts away, also those that had failed
+                # Connect forgets all parts of a worker that stops, failed ones too
                 if event.state in (*_WHAT, "RUNNING"):
                     last[event.link, event.connector, event.task] = (
                         None if event.state == "RUNNING" else _part(event)
@@ -74,8 +74,9 @@ def failed_parts(events: Sequence[Event]) -> Sequence[FailedPart]:
 
 
 def _never(event: MirrorState) -> bool:
-    """Parts that Connect has no state of. That is known when the mirror is stopped, and was so
-    before the failover too."""
+    """Parts that Connect has no state of. The mirror notes them when it is stopped; they had none
+    before the failover either.
+    """
     return event.state == "NONE"
 
 
@@ -107,8 +108,9 @@ def foreign_homes(planned: RunPlan, run: Run, operations: int, promised: int) ->
 
 
 def idle(planned: RunPlan, run: Run, operations: int) -> str:
-    """That the programs of a run wrote nothing, if only programs write and the logs have nothing
-    either; else empty."""
+    """A note that the programs wrote nothing, if only programs write and the logs are empty too;
+    else empty.
+    """
     topics = {t for w in run.scenario.workloads for t in full_names(w, w.writes)}
     if not topics or operations or not run.recorded or _own_clients_write(run):
         return ""
@@ -121,7 +123,7 @@ def idle(planned: RunPlan, run: Run, operations: int) -> str:
 
 
 def _own_clients_write(run: Run) -> bool:
-    """Whether clients of linkflap's own write."""
+    """Whether any of linkflap's own clients write."""
     own = [w for w in run.scenario.workloads if not w.command]
     return replace(run.scenario, workloads=tuple(own)).acknowledged
 
@@ -145,8 +147,9 @@ def all_due(
 
 
 def _has_a_subject(check: Check, run: Run, asked_for: Collection[str]) -> bool:
-    """Whether a directory has what a check is of: copied logs as such, or a history in which the
-    clients did what it is only of."""
+    """Whether a directory has the subject of a check: copied logs, or a history in which the
+    clients did what the check requires (`Check.only_of`).
+    """
     if not run.recorded:
         return check.examines_any_log
     return not check.only_of or check.only_of in asked_for
@@ -155,7 +158,9 @@ def _has_a_subject(check: Check, run: Run, asked_for: Collection[str]) -> bool:
 def _due_by_scenario(
     check: Check, planned: RunPlan, run: Run, promotions: Sequence[LogPromotion]
 ) -> Sequence[tuple[str, str]]:
-    """What is due by the check's own rule, else of all that the scenario leaves."""
+    """(cluster, origin) that are due, by the check's own rule if it has one, else all that the
+    scenario produces.
+    """
     if check.due_at is not None:
         return sorted(check.due_at(run.scenario, promotions))
     if run.recorded and check.judges_readers and not run.scenario.has_readers:
@@ -170,8 +175,9 @@ def _due_to_foreign(
     promotions: Sequence[LogPromotion],
     homes: Collection[str],
 ) -> Iterable[tuple[str, str]]:
-    """What bytes without acknowledgements must show: what any log shows, as logs without a history
-    do, and what checks promise that need neither an acknowledgement nor payload ids."""
+    """(cluster, origin) that are due of bytes without acknowledgements: those of any log without a
+    history, and those of checks that need neither an acknowledgement nor payload ids.
+    """
     programs = tuple(program_at(home) for home in homes)
     scenario = replace(run.scenario, workloads=programs)
     if check.examines_any_log and not check.runs_on(run.scenario.mirror.guarantee, recorded=False):
@@ -187,7 +193,9 @@ def _due_to_foreign(
 def _due_without_sends(
     check: Check, run: Run, promotions: Sequence[LogPromotion]
 ) -> Iterable[tuple[str, str]]:
-    """What a check promises that needs neither an acknowledgement nor payload ids."""
+    """(cluster, origin) that are due by a check that needs neither acknowledgements nor payload
+    ids.
+    """
     if check.due_at is None or "sends" in check.inputs:
         return ()
     named = "reads" not in check.inputs or check.from_bytes
@@ -198,10 +206,12 @@ def _due_without_sends(
 def _due_anywhere(
     check: Check, planned: RunPlan, run: Run, promotions: Sequence[LogPromotion]
 ) -> Iterable[tuple[str, str]]:
-    """(cluster, origin) of what a run of this scenario leaves, once each."""
+    """(cluster, origin) of all records that a run of this scenario produces, once each."""
     homes = [w.home for w in run.scenario.workloads if not w.command or (w.record and w.writes)]
     due = dict.fromkeys(_written_and_mirrored(planned.facts.topology, homes))
-    if run.recorded:  # in logs alone, whoever was promoted need not have been written to
+    if (
+        run.recorded
+    ):  # in logs without a history, a promoted cluster need not have records of its own
         due.update(dict.fromkeys((p.cluster, "native") for p in promotions))
         if "reads" not in check.inputs:
             due.update(dict.fromkeys((cluster, "mirrored") for cluster in _followers(planned)))
@@ -209,7 +219,7 @@ def _due_anywhere(
 
 
 def _written_and_mirrored(topology: Topology, homes: Collection[str]) -> Iterable[tuple[str, str]]:
-    """(cluster, origin) of what is written at homes, and of where links take it."""
+    """(cluster, origin) of records written at homes, and of their mirrored copies."""
     for owner in dict.fromkeys(homes):
         yield owner, "native"
         yield from (
@@ -220,8 +230,9 @@ def _written_and_mirrored(topology: Topology, homes: Collection[str]) -> Iterabl
 
 
 def _deleted(planned: RunPlan) -> set[tuple[str, str]]:
-    """(cluster, origin) of which nothing is due, because all that was mirrored there lies before
-    the log starts of now."""
+    """(cluster, origin) of which nothing is due, because everything mirrored there is below the
+    present log starts.
+    """
     left: dict[str, list[bool]] = defaultdict(list)
     for captured in planned.replicas:
         bounds = captured.bounds
@@ -236,7 +247,9 @@ def _deleted(planned: RunPlan) -> set[tuple[str, str]]:
 
 
 def _followers(planned: RunPlan) -> Sequence[str]:
-    """Clusters that were made to follow, and got something from there."""
+    """Clusters that became followers of their former mirror (failback), and received records from
+    it.
+    """
     found: dict[str, None] = {}
     for topic, partition in planned.promotions:
         for cluster, generations in history(planned.facts_of(topic, partition)).generations.items():
@@ -248,8 +261,7 @@ def _followers(planned: RunPlan) -> Sequence[str]:
 def unread_after_failback(
     check: Check, examined: Mapping[tuple[str, str], int], planned: RunPlan
 ) -> Iterable[str]:
-    """Notes on clusters that follow and had no reader, which is no fault: readers go where the
-    clients go."""
+    """Notes on followers without a reader. They are no failure: readers move with the clients."""
     if "reads" in check.inputs and "mirrored" in check.due and check.due_at is None:
         for cluster in _followers(planned):
             if not examined.get((cluster, "mirrored")):
@@ -266,8 +278,9 @@ def nothing_seen(
     foreign: bool,
     promoted: Collection[str],
 ) -> Iterable[str]:
-    """Where something was due and nothing was examined, with the failed mirror parts that explain
-    it, or with the readers that are missing."""
+    """Reasons for each cluster and origin that were due and not examined, with the failed mirror
+    parts or missing readers that explain it.
+    """
     silent = unread(run.scenario) if run.recorded and check.judges_readers else {}
     without_reader = {c: home for c, home in silent.items() if c not in promoted}
     for cluster, origin in due:
@@ -281,8 +294,9 @@ def nothing_seen(
 
 
 def _none_of(check: Check, cluster: str, origin: str, without_reader: Mapping[str, str]) -> str:
-    """That nothing of a cluster was examined. `without_reader`: clusters that no reader reads, and
-    the home whose workload needs one."""
+    """The sentence that nothing of a cluster was examined. `without_reader`: cluster without
+    readers -> the home whose workload needs one.
+    """
     if origin == "checkpoints":
         return (
             f"no committed offset of a group was ever sampled on {cluster}, so how far groups "

@@ -288,9 +288,10 @@ def show(
     upstream: Callable[[Anomaly], str] = lambda anomaly: "",
     logged: Callable[[Sequence[Anomaly]], Sequence[str]] = lambda several: [""] * len(several),
 ) -> Shown:
-    """What the document shows. `proven` are the checks whose anomalies prove something; `upstream`
-    as `rank` takes it; `logged` gives for each of some anomalies what its sentence quotes of the
-    processes' logs."""
+    """The document's examples of anomalies. `proven` are the checks whose anomalies prove
+    something; `upstream` as `rank` takes it; `logged` gives for each of some anomalies what its
+    sentence quotes of the processes' logs.
+    """
     broken = [
         anomaly for anomaly in ordered(anomalies) if anomaly.check in proven and not anomaly.allowed
     ]
@@ -314,7 +315,7 @@ def show(
 
 
 def ordered(anomalies: Sequence[Anomaly]) -> Sequence[Anomaly]:
-    """What is not allowed first; then by check, kind, partition and offset."""
+    """Sort key: violations before allowed anomalies; then check, kind, partition and offset."""
     return sorted(
         anomalies,
         key=lambda a: (a.allowed, a.check, a.kind, a.topic, a.partition, a.cluster, a.offset),
@@ -333,8 +334,9 @@ def _chosen(anomalies: Sequence[Anomaly], always: Sequence[Anomaly]) -> list[Ano
 
 
 def _ranks(causes: Sequence[Ranked], broken: Sequence[Anomaly]) -> dict[int, tuple[int, int, int]]:
-    """By anomaly: its cause, 0 for the cause itself or else which kind of consequence, and its
-    turn."""
+    """Anomaly -> sort key: number of its cause, 0 for the cause or else the number of the kind of
+    consequence, and its order in that kind.
+    """
     ranks: dict[int, tuple[int, int, int]] = {}
     for number, cause in enumerate(causes):
         for kind, numbers in enumerate((cause.members, *cause.consequences.values())):
@@ -396,7 +398,8 @@ def eras_of(
     checks: Sequence[Check],
 ) -> tuple[Sequence[EraResult], int]:
     """The rows, and how many are left out."""
-    # What readers got is counted once per reader: how long a log is it does not say.
+    # Records that readers got are counted once per reader, so that they do not show the length of a
+    # log.
     units = {
         check.name: check.unit
         for check in checks
@@ -493,8 +496,9 @@ def _shown_eras(generations: Iterable[LogGeneration]) -> Iterator[tuple[LogGener
 
 
 def _in(generation: LogGeneration, era: Era, anomaly: Anomaly) -> bool:
-    """Whether an anomaly is in this era: one that an earlier capture shows is in the generation of
-    that capture."""
+    """Whether an anomaly is in this era. An anomaly in an earlier capture belongs to that capture's
+    generation.
+    """
     earlier = "capture" in anomaly.evidence
     return (
         (earlier or generation.last)
@@ -645,7 +649,9 @@ def _of_the_run(
     foreign: bool,
     nothing: str,
 ) -> Iterable[CheckResult]:
-    """What is checked of the recording and its faults, or of logs that were copied."""
+    """The results of the two checks of the run itself: its recording and its faults, or for copied
+    logs their files.
+    """
     if not reader.run.recorded:
         return copied(reader, planned.replicas, damage)
     unfinished = [*planned.doubts, *(each.reason for each in quiet if not each.missing)]
@@ -666,8 +672,7 @@ def _of_the_run(
 def _quiet_readers(
     reader: RunReader, planned: RunPlan, events: Sequence[Event], done: Done
 ) -> Sequence[UnheardReader]:
-    """Readers that left no rows, or did not read to the end; none where nothing asks for
-    readers."""
+    """Readers that left no rows, or did not read to the end; none if no check needs readers."""
     if not asks_readers(reader.run):
         return ()
     return silent(reader.run.scenario, events, done.readers, planned.replicas)
@@ -678,7 +683,7 @@ def _all_damage(
 ) -> Iterable[Damage]:
     """What is damaged or missing, once each: found by the plan, by Spark's tasks (their rows of no
     check), and of readers."""
-    # Spark returns rows in the order in which its tasks ended, which is another one each time.
+    # Spark returns rows in the order in which its tasks end, which differs from run to run.
     reported = sorted(map(_damage, rows), key=lambda d: (d.path, len(d.reason), d.reason))
     missing = [each.damage for each in quiet if each.missing]
     return dict.fromkeys([*planned.damage, *reported, *missing])

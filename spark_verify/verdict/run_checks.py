@@ -54,7 +54,7 @@ LAST_TIME: Final = 2**63
 
 
 def done_in(reader: RunReader) -> Done:
-    """What a run did, by all of its rows."""
+    """The totals of a run's activity, counted from all rows."""
     done = Done()
     for operation in reader.each(Operation, []):
         done.operation(operation)
@@ -116,7 +116,7 @@ def copied(
 
 
 def limits(reader: RunReader, replicas: Sequence[CapturedReplica]) -> Sequence[str]:
-    """What is not known of a run directory, and makes no verdict worse."""
+    """Notes on what a run directory does not show. They do not change the verdict."""
     shortened = (
         "manifest.json has no digests (an older linkflap wrote it), so a segment that was "
         "shortened since would not be noticed"
@@ -264,7 +264,7 @@ def _status(reader: RunReader) -> Iterator[str]:
 
 
 def _impossible(run: Run) -> Iterator[str]:
-    """Values of run.json that no run can have had: somebody changed it, and perhaps other files."""
+    """Impossible values in run.json: somebody has changed the file, and perhaps others."""
     known = {cluster.name for cluster in run.scenario.topology.clusters}
     for link in run.scenario.topology.links:
         for name in sorted({link.source, link.destination} - known):
@@ -325,8 +325,9 @@ def _behind(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _given_up(events: Sequence[Event]) -> Iterator[str]:
-    """Topics that a mirror had to leave: somebody deleted them on one of its sides. Not those of
-    the fault topic-recreated, which is healed where a mirror says so."""
+    """Topics that a mirror stopped mirroring because somebody deleted them on the source or
+    destination. Topics of the fault topic-recreated are left out: that fault judges them itself.
+    """
     for event in of_kind(events, TopicGivenUp):
         if not is_recreated(event.topic):
             yield f"the mirror of {event.link} gave a topic up: {event.reason}"

@@ -276,8 +276,9 @@ def _other_marker(anomaly: Anomaly, theirs: str, ours: str) -> str:
 
 
 def _difference(anomaly: Anomaly) -> str:
-    """In what a batch differs from its source's, and the effect of a marker that ends its
-    transaction otherwise."""
+    """The fields in which a batch differs from its source's batch; for a marker with the other
+    outcome, the effect on its transaction.
+    """
     evidence = anomaly.evidence
     fields, markers = evidence.get("fields"), evidence.get("markers")
     if isinstance(markers, list) and len(markers) == 2:
@@ -297,7 +298,7 @@ def _difference(anomaly: Anomaly) -> str:
 
 
 def _observers(evidence: Mapping[str, object], names: SentenceNames) -> str:
-    """Who saw which of two records."""
+    """Which observer saw which of two records, in words."""
     seen = evidence.get("seen")
     rows = [each for each in seen if isinstance(each, Mapping)] if isinstance(seen, list) else []
     return (
