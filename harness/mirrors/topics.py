@@ -285,8 +285,9 @@ class MirroredEnds:
 
 
 class MirrorBase:
-    """What all mirrors of `harness.model.protocols.Mirror` have. `reverses` is the earlier mirror
-    over the reverse link."""
+    """The common part of all mirrors (`harness.model.protocols.Mirror`). `reverses` is the earlier
+    mirror over the reverse link.
+    """
 
     def __init__(
         self,

@@ -42,8 +42,9 @@ def surroundings(
 
 
 def _broker_settings(topology: Topology) -> Mapping[str, str]:
-    """What differs from Kafka's defaults because linkflap set it: brokers that start fast, and time
-    out within seconds."""
+    """The broker settings that linkflap sets to other values than Kafka's defaults, for fast starts
+    and timeouts of seconds.
+    """
     sizes: dict[int, list[str]] = {}
     for cluster in topology.clusters:
         if cluster.bootstrap:

@@ -44,7 +44,7 @@ def packed(data: Mapping[str, object]) -> dict[str, object]:
 
 
 def unpacked(data: Mapping[str, object]) -> dict[str, object]:
-    """What was packed, as it came back out of JSON: columns are arrays again."""
+    """Evidence decoded from JSON, with its packed columns as arrays again."""
     return {name: _unpacked(value) for name, value in data.items()}
 
 
@@ -215,8 +215,9 @@ def parsed(row: Mapping[str, object]) -> FindingRow:
 
 
 def examine(check: Check, seen: PartitionView) -> list[FindingRow]:
-    """What one kernel finds in one partition; a kernel that raises is a finding too, and no verdict
-    can be valid over it."""
+    """The findings of one kernel in one partition. If the kernel raises, that is a finding too, and
+    the verdict cannot be valid.
+    """
     if seen.internal and not check.internal:
         return []
     try:
@@ -253,7 +254,7 @@ def _proven(check: Check, seen: PartitionView) -> list[Finding]:
 
 
 def combined(check: Check, run: str, rows: Iterable[FindingRow]) -> list[FindingRow]:
-    """What a check's `combine` makes of its partial findings, whose columns are packed."""
+    """The findings that a check's `combine` makes of partial findings with packed columns."""
     if check.combine is None:
         return list(rows)
     ordered = sorted(rows, key=lambda r: (r.topic, r.partition, r.cluster, r.offset))

@@ -196,13 +196,15 @@ def last_states(view: PartitionView) -> Iterator[PartialFinding]:
 
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
-    """What is open, with what its coordinator says of it: of each cluster."""
+    """Judges the open transactions of each cluster, with their coordinators' states."""
     by_cluster = grouped(partials, lambda each: each.cluster)
     return [each for _, mine in sorted(by_cluster.items()) for each in _in_cluster(mine)]
 
 
 def _in_cluster(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
-    """What is open in one cluster: by its coordinators where their logs are sound, else by age."""
+    """Judges the open transactions of one cluster: by its coordinators' states if their logs are
+    intact, else by age.
+    """
     logs = {p.partition: p.data for p in partials if p.data["what"] == "ids"}
     states = {state["producer_id"]: state for data in logs.values() for state in data["ids"]}
     for one in (partial for partial in partials if partial.data["what"] == "open"):

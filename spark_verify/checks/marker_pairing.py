@@ -192,7 +192,9 @@ def last_stable_too_low(log: Log) -> Sequence[Finding]:
 
 
 def _sampled(replica: Replica) -> dict[str, object]:
-    """What the leader answered, where it was asked."""
+    """The last stable offset and high watermark that the leader reported, as evidence; empty if it
+    was not asked.
+    """
     if replica.last_stable < 0:
         return {}
     return {"last_stable": replica.last_stable, "high_watermark": replica.stable_above}

@@ -90,7 +90,7 @@ def unread(there: Ints, over: Passed, floor: int) -> Ints:
 
 
 def _between(there: Ints, start: int, end: int) -> Ints:
-    """Those of some rising offsets that are in [start, end)."""
+    """The offsets within [start, end), of a rising sequence."""
     return there[np.searchsorted(there, start) : np.searchsorted(there, end)]
 
 
@@ -302,8 +302,9 @@ ANEW = frozenset({"assign", "revoke"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """What one consumer got one after the other: per record its offset, payload id and poll, an
-    index into `polls`."""
+    """The records that one consumer got, in order: for each its offset, its payload id and its
+    poll, an index into `polls`.
+    """
 
     polls: Sequence[Read]
     offset: Ints
@@ -413,8 +414,9 @@ def _judge(cluster: str, log: Log | None, chain: Chain, taken: Taken) -> Iterato
 
 
 def _across(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Found]:
-    """What consumers skipped because the log was truncated under them, at the beginning of this
-    generation or in it."""
+    """Records that consumers skipped because the log was truncated below their positions, at the
+    beginning of this generation or later.
+    """
     known = truncations_in(view, generation)
     if not (known or generation.earlier):
         return
@@ -443,8 +445,9 @@ def _across(view: PartitionView, generation: LogGeneration, log: Log) -> Iterato
 def _skipped(
     view: PartitionView, log: Log, rows: Sequence[Read], truncated_to: int, stood: int
 ) -> Iterator[Found]:
-    """What of [truncation, first record of the last row) is there, and the consumer of these rows
-    never got."""
+    """Records in [truncation, first record of the last row) that the consumer of these rows never
+    got.
+    """
     poll, records = rows[-1], log.records
     there = log.visible if poll.isolation == "read_committed" else np.ones(len(records), np.bool_)
     first = int(poll.offsets[0])

@@ -109,8 +109,9 @@ def _deleted(view: PartitionView, generation: LogGeneration) -> int:
 
 
 def _heard(view: PartitionView, generation: LogGeneration) -> Iterator[tuple[Outcomes, bool]]:
-    """What brokers answered clients of this cluster, and (False) of others, whose records it may
-    have too."""
+    """Answers of brokers to clients of this cluster (True), and to clients of other clusters whose
+    records it may have too (False).
+    """
     for other in every(view):
         if (other.cluster, other.number) == (generation.cluster, generation.number):
             yield outcomes(view, other), True

@@ -243,8 +243,9 @@ def write(config: Config, folder: Path) -> None:
 
 
 def control_token(folder: Path) -> str:
-    """What every command to the shadow of this folder must have. Raises OSError where none was
-    started."""
+    """The secret that every command to this folder's shadow must contain. Raises OSError if no
+    shadow was started there.
+    """
     return (folder / TOKEN).read_text(encoding="ascii")
 
 

@@ -116,8 +116,9 @@ def _stood(before: Sequence[Read], limit: int) -> _Going | None:
 
 
 def _earlier(view: PartitionView, cluster: str, first: Read) -> Sequence[Read]:
-    """What the consumer of a row did there before it, in order; of the same poll what comes
-    first."""
+    """The reads of a row's consumer in this partition before the row, in order, with the earlier
+    part of the same poll.
+    """
     mine = [
         r
         for r in view.reads
@@ -157,8 +158,9 @@ def rows_before(
 
 
 def _before(poll: Read, part: Read) -> Iterator[Read]:
-    """What a poll got in the generation before, where it was split between two and `part` is what
-    it got in this one."""
+    """The part of a split poll in the previous generation; `part` is its part in this
+    generation.
+    """
     count = len(poll.offsets) - len(part.offsets)
     if part.kind == "poll" and count > 0:
         offsets = poll.offsets[:count]
