@@ -128,7 +128,7 @@ def test_an_installed_browser_is_used(bare_machine: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_it_is_installed(bare_machine: Path) -> None:
+def test_missing_chromium_is_installed(bare_machine: Path) -> None:
     put(bare_machine, "apt-get", f'echo "$@" >> {bare_machine}/asked')
     done = installed(bare_machine)
     assert (done.returncode, done.stderr) == (0, "installing Chromium\n")
@@ -298,7 +298,7 @@ def test_all_pairs_occur_in_few_combinations(
     assert set(rows) <= set(itertools.product(*factors))
 
 
-def test_it_is_the_same_each_time_and_empty_of_nothing() -> None:
+def test_pairwise_is_deterministic_and_empty_without_factors() -> None:
     assert pairwise(tuple(SCENARIOS), CLIENTS, SECURITIES) == pairwise(
         tuple(SCENARIOS), CLIENTS, SECURITIES
     )

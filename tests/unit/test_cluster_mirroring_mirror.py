@@ -235,7 +235,7 @@ def test_a_topic_is_given_up_where_a_partition_has_failed_and_is_not_tried_again
     assert given_up([failed_row(0, "FAILED", -1)]) == {"A.orders": "FAILED"}
 
 
-def test_one_that_is_tried_again_or_has_not_failed_is_not() -> None:
+def test_topic_that_is_retried_or_mirrored_is_not_given_up() -> None:
     assert (
         given_up([failed_row(0, "FAILED", 3, "no leader"), failed_row(1, "MIRRORING", -1, WHY)])
         == {}

@@ -568,7 +568,7 @@ def test_a_cluster_without_an_authorizer_keeps_none_and_another_refusal_is_raise
         make_acls(refuses, ["A.x"])
 
 
-def test_they_are_made_where_they_are_kept() -> None:
+def test_acls_are_created_on_a_cluster_that_stores_acls() -> None:
     assert make_acls(cluster(None), ["A.x"])
 
 
@@ -618,7 +618,7 @@ def test_a_missing_topic_is_reported_as_missing_only() -> None:
     assert (row.there, row.here, row.differing) == (2, 0, None)
 
 
-def test_it_is_waited_until_all_agree_and_a_cluster_that_never_answers_proves_nothing() -> None:
+def test_topic_comparison_repeats_until_all_agree_and_proves_nothing_without_answers() -> None:
     answers: Iterator[Sequence[ComparedTopic]] = iter([(LATE,), (SAME,)])
     found = agreed("A->B", lambda: next(answers), within=60)
     assert found is not None

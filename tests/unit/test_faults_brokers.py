@@ -130,7 +130,7 @@ def test_partitions_with_one_replica_are_refused_before_anything_is_broken(
         one.inject()
 
 
-def test_it_has_bitten_where_the_elected_replica_leads_and_lacks_something(
+def test_unclean_election_bites_when_the_elected_replica_leads_and_lacks_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = fault()
@@ -266,7 +266,7 @@ def test_the_dead_leaders_log_lists_every_record_and_marker_that_the_elected_rep
     ],
     ids=["lost", "not lost", "another fault", "another partition", "another kind"],
 )
-def test_it_allows_what_it_lost_and_nothing_else(
+def test_unclean_election_allows_exactly_the_lost_records(
     kind: str, partition: int, by: str, allowed: bool
 ) -> None:
     loss = Loss(cluster="A", topic="A.t", partition=0, start=5, end=9, elected=3)
@@ -282,7 +282,7 @@ def test_it_allows_what_it_lost_and_nothing_else(
     assert why_allowed(anomaly, shadow.guarantee({}), "", [unmeasured]) is None
 
 
-def test_it_is_drawn_where_a_suite_names_it_and_a_cluster_has_three_brokers() -> None:
+def test_unclean_election_is_drawn_only_if_named_and_on_three_brokers() -> None:
     def drawn(topology: str, *faults: str) -> set[str]:
         bounds = GeneratorBounds(topologies=(topology,), faults=faults, most=6)
         made = [generate(3, n, Coverage(), bounds, guided=False) for n in range(1, 30)]

@@ -62,7 +62,7 @@ def fault(clients: Clients, *, stopping: bool = False, **options: Option) -> Cli
     return ClientKill(spec, cast(World, SimpleNamespace(clients=clients, stopping=stopping)))
 
 
-def test_it_asks_for_the_clients_and_the_moment_that_its_options_name(
+def test_client_kill_chooses_clients_and_moment_by_its_options(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("linkflap.chaos.faults.clients.patient", lambda seconds: 2 * seconds)
@@ -92,7 +92,7 @@ def test_it_asks_for_the_clients_and_the_moment_that_its_options_name(
         (Clients(status=-signal.SIGABRT), False),
     ],
 )
-def test_it_bit_when_the_process_was_killed_with_what_it_saw_in_flight(
+def test_client_kill_bites_when_the_process_died_with_the_seen_operation_in_flight(
     clients: Clients, bit: bool
 ) -> None:
     one = fault(clients)
@@ -101,7 +101,7 @@ def test_it_bit_when_the_process_was_killed_with_what_it_saw_in_flight(
     assert one.bite().bit is bit
 
 
-def test_it_is_healed_once_those_that_were_started_again_got_something_done(
+def test_client_kill_is_healed_when_restarted_clients_made_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clients = Clients()
@@ -178,7 +178,7 @@ def pause(clients: PausedClients, *, stopping: bool = True, **options: Option) -
     return ClientPause(spec, cast(World, SimpleNamespace(clients=clients, stopping=stopping)))
 
 
-def test_it_bit_when_the_process_stands_still() -> None:
+def test_client_pause_bites_when_the_process_is_suspended() -> None:
     clients = PausedClients(Process())
     one = pause(clients, workload="relay")
     assert not one.bite().bit, "nothing was stopped yet"
@@ -190,7 +190,9 @@ def test_it_bit_when_the_process_stands_still() -> None:
     assert not running.bite().bit
 
 
-def test_it_is_healed_once_its_clients_got_more_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_pause_is_healed_when_its_clients_made_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("linkflap.chaos.faults.clients.WORKS_WITHIN", 0.05)
     monkeypatch.setattr("linkflap.chaos.faults.clients.patient", lambda seconds: seconds)
     clients = PausedClients(Process())
@@ -207,7 +209,7 @@ def test_it_is_healed_once_its_clients_got_more_done(monkeypatch: pytest.MonkeyP
     assert one.heal()
 
 
-def test_one_that_stays_stopped_is_not_healed() -> None:
+def test_client_pause_of_a_process_that_stays_suspended_is_not_healed() -> None:
     process = Process()
     one = pause(PausedClients(process))
     one.inject()
@@ -372,7 +374,7 @@ def test_a_mirror_that_keeps_the_new_addresses_or_never_catches_up_is_not_healed
             fault.heal()
 
 
-def test_who_coordinates_a_mirror_is_asked_of_the_one_that_leads_to_the_cluster() -> None:
+def test_coordinator_is_looked_up_by_the_mirror_that_leads_to_the_cluster() -> None:
     assert FAULTS["mirror-coordinator-loss"].applies_to("B", parse("A->B")) is None
     assert mirrors.mirror_to("B", world(AdministeredByRule())).coordinator() == 2
     with pytest.raises(FaultError, match="leads to cluster A now"):

@@ -348,7 +348,7 @@ def test_a_broker_that_keeps_its_certificate_is_no_bite(
     made.heal()
 
 
-def test_they_are_refused_where_nobody_shows_a_certificate() -> None:
+def test_certificate_faults_are_refused_for_a_cluster_without_tls() -> None:
     half = parse("A{tls}->B{scram}")
     for name in OF_CERTIFICATES:
         assert [FAULTS[name].applies_to(target, half) for target in ("A->B", "*->A")] == [

@@ -78,7 +78,7 @@ def test_topics_include_the_destinations_of_running_mirrors() -> None:
     assert reached("A", cast(World, SimpleNamespace(mirrors=mirrors))) == ["A", "B", "C"]
 
 
-def test_it_is_drawn_also_while_a_link_is_down_and_not_where_offsets_move() -> None:
+def test_records_deleted_is_drawn_during_link_cuts_and_only_with_kept_offsets() -> None:
     bounds = GeneratorBounds(faults=("records-deleted", "link-cut"), most=6)
     drawn = [
         f
@@ -191,7 +191,7 @@ def test_recreation_on_a_cluster_that_is_not_there_is_refused() -> None:
         TopicRecreated(recreation_spec("C"), world())
 
 
-def test_its_topics_are_not_judged_and_no_defect_of_a_mirror_that_gives_them_up() -> None:
+def test_recreated_topics_are_not_judged_nor_reported_when_a_mirror_gives_them_up() -> None:
     topic = TopicRecreated(recreation_spec(), world())._topic
     assert topic == "A.linkflap-recreated.1-topic-recreated"
     assert is_recreated(topic)
@@ -204,7 +204,7 @@ def test_its_topics_are_not_judged_and_no_defect_of_a_mirror_that_gives_them_up(
     ]
 
 
-def test_it_is_drawn_where_it_is_named_and_not_where_offsets_move() -> None:
+def test_topic_recreated_is_drawn_only_if_named_and_only_with_kept_offsets() -> None:
     def drawn(bounds: GeneratorBounds) -> set[str]:
         return {
             fault.fault

@@ -62,7 +62,7 @@ def test_names_are_librdkafkas(tmp_path: Path) -> None:
         ("enable.ssl.certificate.verification=false", False, ssl.CERT_NONE),
     ],
 )
-def test_what_is_not_to_be_verified_is_not(
+def test_disabled_certificate_checks_are_off(
     tmp_path: Path, line: str, checks_names: bool, mode: ssl.VerifyMode
 ) -> None:
     given = access(written(tmp_path, f"security.protocol=ssl\n{line}\n"))

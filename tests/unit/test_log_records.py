@@ -349,7 +349,7 @@ def test_an_empty_log_has_no_span(tmp_path: Path) -> None:
     assert len(records.decode(log)[0]) == 0
 
 
-def test_what_was_let_go_is_read_again(tmp_path: Path) -> None:
+def test_released_bytes_of_a_segment_are_read_again(tmp_path: Path) -> None:
     log = batches.scan(many(tmp_path))
     before = log.segments[0].data.copy()
     log.segments[0].let_go(0, len(before))

@@ -205,7 +205,7 @@ HOSTILE = '</script><img src=x onerror=alert(1)><!--<script>alert("2")</script>&
 
 
 @pytest.mark.parametrize("name", [*INVALID, *VALID])
-def test_it_fits_is_legible_and_asks_for_nothing(
+def test_report_fits_the_screen_is_legible_and_sends_no_request(
     browser: Browser, reports: dict[str, Judgement], name: str
 ) -> None:
     path, document = reports[name].folder / html.NAME, reports[name].document
@@ -315,7 +315,7 @@ def drag(seen: Seen, chart: str, start: float, end: float) -> None:
     seen.page.mouse.up()
 
 
-def test_it_works_by_keyboard(seen: Seen) -> None:
+def test_report_works_by_keyboard(seen: Seen) -> None:
     before = seen.page.locator("#timeline-chart").inner_html()
     seen.page.locator("#timeline-chart").focus()
     seen.page.keyboard.press("+")

@@ -185,7 +185,7 @@ def test_narrow_terminals_lose_nothing(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("broken", [{}, {"verdict": "fine"}, {"verdict": "valid", "checks": 3}])
-def test_what_is_no_document(broken: dict[str, object]) -> None:
+def test_malformed_verdict_document_is_refused(broken: dict[str, object]) -> None:
     with pytest.raises(InputError, match="the verdict document cannot be read"):
         documents.read(broken)
 

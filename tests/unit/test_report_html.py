@@ -100,7 +100,7 @@ def page(folder: Path, verdict: str = "valid", **more: object) -> Page:
     return Page(html.page(folder, document(folder, verdict) | more))
 
 
-def test_whole(folder: Path) -> None:
+def test_report_of_an_invalid_run_shows_each_section(folder: Path) -> None:
     shown = page(folder, "invalid")
     for text in (
         "invalid link-flap the link flaps and slows",

@@ -283,7 +283,9 @@ def test_a_log_without_producer_ids_asks_nothing(mirrored: MirroredLog) -> None:
     assert (ids.next, ids.left) == (0, {})
 
 
-def test_only_a_jump_jumps(mirrored: MirroredLog, tmp_path: Path) -> None:
+def test_producer_ids_are_advanced_only_with_the_option_jump(
+    mirrored: MirroredLog, tmp_path: Path
+) -> None:
     ids = Ids()
     mirrored.journal.notes.top_producer = 7
     keeping = replace(mirrored.config, options=ShadowOptions(producer_ids="keep"))

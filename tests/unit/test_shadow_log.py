@@ -407,7 +407,7 @@ def partition() -> Partition:
     return made
 
 
-def test_it_is_read_from_anywhere_in_the_window(partition: Partition) -> None:
+def test_partition_window_is_read_from_any_offset(partition: Partition) -> None:
     everything = b"".join(map(one, range(10)))
     assert read(partition, 0, 1 << 20) == (everything, 10)
     assert read(partition, 7, 1 << 20) == (everything[7 * len(one(0)) :], 10)
@@ -462,7 +462,7 @@ def test_a_truncation_keeps_batches_that_end_below_it(partition: Partition, end:
     assert read(partition, 0, 1 << 20) == (b"".join(map(one, range(end))), end)
 
 
-def test_it_is_not_ready_before_its_end_is_known_nor_while_it_needs_an_epoch(
+def test_partition_is_not_ready_before_its_end_is_known_nor_while_it_needs_an_epoch(
     partition: Partition,
 ) -> None:
     assert partition.ready

@@ -232,7 +232,7 @@ async def returns(steps: Steps, step: Step) -> bool:
     return True
 
 
-def test_it_stops_nowhere_unless_it_is_asked_to() -> None:
+def test_shadow_without_failpoints_stops_at_no_step() -> None:
     async def play() -> None:
         steps = Steps.of({})
         assert [step for step in STEPS if not await returns(steps, step)] == []

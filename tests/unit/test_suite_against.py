@@ -83,7 +83,7 @@ def test_names_are_no_markdown(tmp_path: Path) -> None:
     assert "\n# y" not in text(compare(now, suite(tmp_path / "before", {}, 1)))
 
 
-def test_it_is_written_and_printed_when_a_suite_ends(
+def test_comparison_is_written_and_printed_when_a_suite_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def explore(folder: SuiteFolder) -> None:

@@ -668,7 +668,7 @@ def test_failures_come_first_with_their_command(tmp_path: Path) -> None:
     assert "The baseline (the same clients without faults) is valid." in text
 
 
-def test_it_is_self_contained_and_escapes_what_comes_from_runs(tmp_path: Path) -> None:
+def test_suite_page_is_self_contained_and_escapes_texts_of_runs(tmp_path: Path) -> None:
     text = page.write(suite(tmp_path)).read_text()
     assert "<script" not in text
     assert "&lt;script&gt;alert(1)" in text

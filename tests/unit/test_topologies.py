@@ -128,7 +128,7 @@ def test_how_a_cluster_that_runs_already_is_entered(source: str, address: str) -
         ("A@bootstrap:localhost:9092", ClusterSpec(name="A", bootstrap="localhost:9092")),
     ],
 )
-def test_one_cluster_alone(text: str, cluster: ClusterSpec) -> None:
+def test_topology_of_one_cluster_is_parsed_and_written(text: str, cluster: ClusterSpec) -> None:
     topology = parse(text)
     assert topology == Topology(clusters=(cluster,), links=())
     assert arrows(topology) == text

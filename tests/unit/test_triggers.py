@@ -188,7 +188,7 @@ def test_all_triggers_of_a_condition_must_be_true() -> None:
     assert not waits.holds(SPEC, world(open_transactions=2))
 
 
-def test_what_stays_true_is_not_asked_again() -> None:
+def test_lasting_trigger_that_was_true_is_not_evaluated_again() -> None:
     ended, open_ = [3, 5, 0], [0, 0, 1]
     clients = SimpleNamespace(
         transactions_ended=lambda: ended.pop(0), open_transactions=lambda cluster: open_.pop(0)

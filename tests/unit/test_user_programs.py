@@ -93,7 +93,7 @@ def test_the_exit_of_a_program_killed_by_a_signal_names_it(tmp_path: Path) -> No
     assert until(child.end_group, within=60, what="the program to end") == -signal.SIGKILL
 
 
-def test_one_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+def test_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     code = (
         "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); "
         "signal.pause(); signal.pause()"
@@ -161,7 +161,7 @@ def test_a_command_is_run_to_its_end(tmp_path: Path) -> None:
     assert (ran.status, ran.output) == (3, "second\n")
 
 
-def test_one_that_does_not_end_is_killed(tmp_path: Path) -> None:
+def test_command_that_does_not_exit_in_time_is_killed(tmp_path: Path) -> None:
     with pytest.raises(DeadlineExceeded, match="ask of the program to end"):
         foreign(tmp_path).run(
             [sys.executable, "-c", "import signal; signal.pause()"], what="ask", within=0.5
@@ -384,7 +384,7 @@ def said(writer: RunWriter, starts: int) -> dict[str, str]:
     return environment
 
 
-def test_it_finds_addresses_and_topics_in_its_environment(
+def test_program_gets_addresses_and_topics_in_its_environment(
     program: Callable[..., Command], writer: RunWriter
 ) -> None:
     program().start()
@@ -402,7 +402,7 @@ def test_through_the_proxy_it_is_given_the_path_of_clients(
     assert said(writer, 1)["LINKFLAP_BOOTSTRAP"] == "127.0.0.1:11"
 
 
-def test_it_is_moved_by_a_restart_with_the_other_address(
+def test_program_is_moved_by_a_restart_with_the_other_address(
     program: Callable[..., Command], writer: RunWriter
 ) -> None:
     mine = program()
@@ -416,7 +416,7 @@ def test_it_is_moved_by_a_restart_with_the_other_address(
     assert output(writer).count("stopped") == 1
 
 
-def test_it_is_moved_by_a_signal_where_it_says_so(
+def test_program_that_chooses_a_signal_is_moved_by_that_signal(
     program: Callable[..., Command], writer: RunWriter
 ) -> None:
     mine = program(move="signal")
@@ -438,7 +438,7 @@ def test_it_is_moved_by_a_signal_where_it_says_so(
     assert "stopped" not in output(writer)
 
 
-def test_one_that_is_killed_is_started_again_and_the_death_is_written_down(
+def test_killed_program_is_restarted_and_its_death_is_recorded(
     program: Callable[..., Command], writer: RunWriter
 ) -> None:
     mine = program()
@@ -456,7 +456,7 @@ def test_one_that_is_killed_is_started_again_and_the_death_is_written_down(
     assert (died.by, died.signal, died.again) == ("kill", "SIGKILL", True)
 
 
-def test_one_that_ends_by_itself_is_started_again(writer: RunWriter, tmp_path: Path) -> None:
+def test_program_that_exits_by_itself_is_restarted(writer: RunWriter, tmp_path: Path) -> None:
     spec = WorkloadSpec(
         kind="command",
         home="A",
@@ -477,7 +477,7 @@ def test_one_that_ends_by_itself_is_started_again(writer: RunWriter, tmp_path: P
     assert next(event.status for event in events if isinstance(event, ClientDied)) == 3
 
 
-def test_one_that_runs_once_is_not_started_again(writer: RunWriter, tmp_path: Path) -> None:
+def test_program_that_runs_once_is_not_restarted(writer: RunWriter, tmp_path: Path) -> None:
     spec = WorkloadSpec(
         kind="command",
         home="A",
@@ -520,7 +520,7 @@ def test_only_a_program_that_runs_once_is_ended_when_its_time_is_over(
     assert (mine.alive, clients.all_ended) == (not once, once)
 
 
-def test_it_can_be_suspended_and_continued(
+def test_program_can_be_suspended_and_resumed(
     program: Callable[..., Command], writer: RunWriter
 ) -> None:
     mine = program()
@@ -555,7 +555,7 @@ def test_every_error_is_one_sentence(changed: dict[str, Any], says: str) -> None
     assert "\n" not in str(raised.value)
 
 
-def test_its_topics_are_only_read_by_linkflaps_clients(writer: RunWriter) -> None:
+def test_topics_of_a_program_are_only_read_by_linkflaps_clients(writer: RunWriter) -> None:
     app = WorkloadSpec(
         kind="command",
         home="A",

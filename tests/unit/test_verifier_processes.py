@@ -111,7 +111,9 @@ def test_a_user_gets_the_document_and_every_anomaly(tmp_path: Path) -> None:
         assert not served.over
 
 
-def test_it_is_found_where_the_path_of_its_socket_is_longer_than_an_address(tmp_path: Path) -> None:
+def test_service_is_found_if_its_socket_path_is_longer_than_a_socket_address(
+    tmp_path: Path,
+) -> None:
     with serving(tmp_path / ("long" * 30)) as served:
         user = User()
         assert user.connect().pid == os.getpid()
@@ -155,7 +157,7 @@ def test_what_waits_is_judged_as_one_batch_and_a_folder_once(tmp_path: Path) -> 
     assert answers == {n: str(tmp_path / name) for n, name in enumerate("abcb")}
 
 
-def test_it_ends_a_while_after_its_last_user_and_at_once_when_that_one_was_killed(
+def test_service_exits_some_time_after_its_last_user_and_at_once_if_that_user_was_killed(
     tmp_path: Path,
 ) -> None:
     with serving(tmp_path / "good", lingers=0.1) as served:
@@ -204,7 +206,7 @@ def test_what_a_directory_is_refused_for_is_raised_as_it_is_by_a_spark_of_ones_o
         user.close()
 
 
-def test_one_that_ends_in_the_middle_is_a_sentence_and_the_run_is_judged_all_the_same(
+def test_service_that_dies_during_a_job_is_reported_and_the_run_is_still_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     listener = messages.listen(tmp_path / "socket")
@@ -235,7 +237,7 @@ def test_one_that_ends_in_the_middle_is_a_sentence_and_the_run_is_judged_all_the
     ]
 
 
-def test_one_of_another_key_and_one_that_is_dead_are_never_used(
+def test_service_with_another_key_or_a_dead_one_is_never_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = []
@@ -267,7 +269,7 @@ def test_one_of_another_key_and_one_that_is_dead_are_never_used(
     assert len(started) == 1
 
 
-def test_who_judges_is_said_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_chooses_the_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(verifier.VARIABLE, "somebody")
     with pytest.raises(
         InputError, match="LINKFLAP_VERIFIER is 'somebody'; set it to own or shared"

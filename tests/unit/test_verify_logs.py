@@ -539,7 +539,9 @@ def test_what_comes_after_all_of_the_source_may_be_the_order_of_copying(tmp_path
 
 
 @pytest.mark.parametrize("topic", ["orders", "east.orders"])
-def test_without_mirror_it_is_asked_for(tmp_path: Path, topic: str) -> None:
+def test_copied_logs_of_mirror_maker_without_mirror_option_are_refused(
+    tmp_path: Path, topic: str
+) -> None:
     written(tmp_path, destination(), topic=topic)
     with pytest.raises(InputError, match=r"MirrorMaker 2's topic .*: add --mirror mm2"):
         verdict(tmp_path, mirror=None)

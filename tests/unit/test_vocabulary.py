@@ -170,5 +170,5 @@ def test_no_kind_of_anomaly_has_a_private_word() -> None:
         ("text.replace('a', 'b')", set()),
     ],
 )
-def test_what_is_found(text: str, words: set[str]) -> None:
+def test_words_in_python_source_are_found(text: str, words: set[str]) -> None:
     assert in_python(text + "\n") == words

@@ -339,7 +339,7 @@ def peer(behaviour: Behaviour) -> Iterator[Address]:
 
 
 @pytest.mark.parametrize("behaviour", [silent, ends, half, web])
-def test_no_answer_is_none_within_the_deadline(behaviour: Behaviour) -> None:
+def test_probe_of_a_broken_server_returns_none_within_the_deadline(behaviour: Behaviour) -> None:
     start = time.monotonic()
     with peer(behaviour) as address:
         assert probe.round_trip(address, within=0.2) is None

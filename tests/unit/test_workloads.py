@@ -447,7 +447,7 @@ def test_every_field_has_a_column() -> None:
 
 
 @pytest.mark.parametrize("sends", EVERY)
-def test_one_by_one_they_are_the_same(sends: list[Send]) -> None:
+def test_sends_as_columns_return_the_same_rows(sends: list[Send]) -> None:
     columns = Sends.of(sends)
     assert len(columns) == len(sends)
     assert same(list(columns), sends)

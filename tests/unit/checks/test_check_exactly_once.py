@@ -264,7 +264,7 @@ def test_a_coordinator_that_loads_anew_may_answer_with_an_earlier_commit(
     assert agreement.disagreement(NAME, rows, [seen]) == ""
 
 
-def test_it_is_due_where_relays_begin_and_nowhere_else() -> None:
+def test_exactly_once_is_due_only_on_clusters_where_relays_begin() -> None:
     scenario = scenario_of(
         mirror=declared(MirrorSpec(kind="shadow")),
         workloads=(

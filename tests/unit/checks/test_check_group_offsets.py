@@ -231,7 +231,7 @@ def test_the_groups_own_commit_after_the_failover_is_no_checkpoint() -> None:
     assert "checkpoint-regression" not in {f.kind for f in findings(NAME, seen)}
 
 
-def test_it_is_due_where_a_group_follows_a_failover() -> None:
+def test_group_offsets_is_due_on_clusters_where_a_group_follows_a_failover() -> None:
     def due(*workloads: WorkloadSpec, **mirror: str) -> Collection[tuple[str, str]]:
         scenario = scenario_of(
             mirror=declared(MirrorSpec(kind="mm2", options=mirror)), workloads=workloads

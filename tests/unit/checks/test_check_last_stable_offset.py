@@ -226,7 +226,7 @@ FAULT = Window(id="f", fault="broker-pause", target="B/2", start=SECOND, end=2 *
         "its mirror's end truncated it",
     ],
 )
-def test_what_proves_nothing(history: PartitionView) -> None:
+def test_high_watermark_ahead_is_not_found_without_proof(history: PartitionView) -> None:
     assert "high-watermark-ahead" not in [kind for kind, *_ in anomalies(NAME, history)]
 
 
