@@ -285,9 +285,8 @@ class MirroredEnds:
 
 
 class MirrorBase:
-    """The common part of all mirrors (`harness.model.protocols.Mirror`). `reverses` is the earlier
-    mirror over the reverse link.
-    """
+    """What all mirrors of `harness.model.protocols.Mirror` have. `reverses` is the earlier mirror
+    over the reverse link."""
 
     def __init__(
         self,

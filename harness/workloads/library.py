@@ -246,7 +246,7 @@ class Librdkafka:
 
 
 class Jvm(msgspec.Struct, frozen=True, kw_only=True):
-    """The JVM of Java clients: its Java, the classes of a Kafka release, and its log."""
+    """What Java clients need: the Java, the classes of a Kafka release, and the log of the JVM."""
 
     java: str
     major: int

@@ -161,7 +161,7 @@ class _Source:
 
 
 class _Process:
-    """A forked process with the interface that `harness.machine.children.Child` needs."""
+    """What was forked, as harness.machine.children.Child wants a process."""
 
     def __init__(self, pid: int, source: _Source) -> None:
         self.pid = pid

@@ -112,7 +112,7 @@ class KillAt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts of a client's finished work. `acknowledged`: cluster -> records."""
+    """What a client got done. `acknowledged` is by cluster."""
 
     acknowledged: Mapping[str, int] = {}
     aborted: int = 0

@@ -102,7 +102,7 @@ class Member:
 
     @property
     def positions(self) -> dict[tuple[str, int], int]:
-        """(topic, partition) -> the reader's position."""
+        """Where a reader is."""
         return {(topic, partition): at for topic, partition, at in self.state.positions}
 
     def take_answer(self, state: ClientState, number: int) -> None:
@@ -169,7 +169,7 @@ class Death:
         )
 
     def event(self, *, again: bool) -> ClientDied:
-        """The death as an event."""
+        """As an event."""
         return ClientDied(
             process=self.process,
             by=self.by,

@@ -59,7 +59,7 @@ _ARGUMENTS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FixtureRun(Judged):
-    """The value of the fixture `linkflap_run`: a judged run, which can be repeated."""
+    """What `linkflap_run` gives a test: a judged run, which can be done again."""
 
     again: Callable[[], Judged]
     made_by: str
@@ -282,7 +282,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> FixtureRun:
 
 
 def _properties(judged: Judged, made_by: str) -> list[tuple[str, str]]:
-    """The JUnit properties of a run, whether its test passes or fails."""
+    """What JUnit says of a run, however its test ends."""
     found = {"verdict": str(judged.verdict), "run": str(judged.folder), "again": made_by}
     if cause := judged.document.get("cause"):
         found["anomaly"] = str(cause)

@@ -92,9 +92,7 @@ class _Lent:
         self._sizes = {path: _size(path) for path in _logs(self.deployment)}
 
     def changed(self) -> Sequence[str]:
-        """Sentences about what broke since `mark`: brokers, links, replicas, and errors in brokers'
-        logs.
-        """
+        """What is broken since `mark`: brokers, links, replicas, and errors in brokers' logs."""
         return [
             *(
                 f"broker {b.cluster}/{b.id} is {b.state}"
@@ -126,9 +124,8 @@ class Pool:
         return Shared(lent.deployment, self._names, test)
 
     def give_back(self, topology: str, runtime: str) -> Sequence[str]:
-        """Sentences about what the test left broken. If there are any, stops the deployment, so
-        that the next test gets a new one.
-        """
+        """What the test left broken. If anything is, stops the deployment, so that the next test
+        gets another."""
         lent = self._lent[topology, runtime]
         changed = lent.changed()
         if changed:

@@ -83,10 +83,11 @@ Reply = Hello | Busy | JudgedRun | Failed
 
 
 def key() -> str:
-    """A key that is equal for processes that can share a verifier: from linkflap's sources, Python,
-    and settings in the environment.
+    """What must be the same for two processes to share a verifier: linkflap's sources, Python, and
+    settings in the environment.
 
-    It names the sources as they are now: after a change of the sources a new verifier is started.
+    It names the sources as they are now: after a change of the sources a new verifier is started,
+    and not an old one asked.
     """
     settings = [os.environ.get(name) for name in _SETTINGS]
     identity = (

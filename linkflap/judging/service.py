@@ -51,7 +51,7 @@ from linkflap.spark_verify.verify import verify
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOutcome:
-    """The result for one run directory: its judgement, or the error."""
+    """What came out for one run directory: its judgement, or why there is none."""
 
     folder: Path
     judgement: Judgement | None = None

@@ -178,9 +178,8 @@ def _forget_old_logs() -> None:
 
 
 def _spawn(log: Path) -> Identity:
-    """Starts a service that outlives this process, because other processes use it too. It exits
-    when it has no users left.
-    """
+    """Not a child that dies with us: others use it when we are gone. It sees by its users when it
+    must end."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, (str(INSTALLED), os.environ.get("PYTHONPATH")))),
@@ -206,7 +205,7 @@ _default = OWN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierAnswer:
-    """The judgement of a run directory: the document, and all anomalies, uncapped."""
+    """What came out for a run directory: the document, and all anomalies, which are not capped."""
 
     folder: Path
     document: Document
@@ -220,9 +219,7 @@ class VerifierAnswer:
 
 
 def share() -> None:
-    """Makes this process judge through the service from now on, unless the environment overrides
-    it.
-    """
+    """From now on this process judges through the service, unless the environment overrides it."""
     global _default
     _default = SHARED
 

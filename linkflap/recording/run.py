@@ -159,7 +159,7 @@ def with_programs_recorded(scenario: Scenario, how: str) -> Scenario:
 
 
 def on_the_wire(scenario: Scenario, root: Path) -> WireRecording | None:
-    """The topics and groups that are recorded on the wire; None if there are none."""
+    """What is recorded on the wire; None: nothing."""
     reads = scenario.fetched_topics
     if not reads:
         return None

@@ -153,7 +153,7 @@ def written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
 
 @contextmanager
 def with_room(writer: RunWriter) -> Iterator[None]:
-    """A block in which any error on a full disk is reported as a full disk."""
+    """Whatever fails on a full disk, the full disk is reported as the reason."""
     try:
         yield
     except LinkflapError:
@@ -502,7 +502,7 @@ def _stalled(world: RunWorld, client: _Client, seconds: float) -> ClientStalled:
 
 
 def _said(bootstrap: str, client: _Client) -> str:
-    """The report of the coordinator of the client's group or transactional id, in words."""
+    """What the coordinator of its group, or of its transactional id, says."""
     if client.group:
         return _of_group(bootstrap, client.group)
     if client.transactional_id:

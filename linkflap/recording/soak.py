@@ -175,9 +175,7 @@ class LivingClusters:
         )
 
     def _ends(self) -> Since:
-        """The present end offsets of the internal topics; a round captures the records after
-        them.
-        """
+        """Where the internal topics end now: a round captures what comes after that."""
         ends: dict[tuple[str, str, int], int] = {}
         for cluster in self.deployment.clusters.values():
             for replica in replicas_of(cluster, ()):
@@ -280,7 +278,7 @@ class RoundRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """The resources of the clusters after a round: bytes of disk, resident bytes of all brokers.
+    """What the clusters took after a round: bytes of disk, resident bytes of all brokers.
 
     `round` counts from 1 on these clusters; `age`: seconds since they were started.
     """

@@ -42,9 +42,8 @@ def surroundings(
 
 
 def _broker_settings(topology: Topology) -> Mapping[str, str]:
-    """The broker settings that linkflap sets to other values than Kafka's defaults, for fast starts
-    and timeouts of seconds.
-    """
+    """What differs from Kafka's defaults because linkflap set it: brokers that start fast, and time
+    out within seconds."""
     sizes: dict[int, list[str]] = {}
     for cluster in topology.clusters:
         if cluster.bootstrap:

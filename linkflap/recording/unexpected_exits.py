@@ -45,7 +45,7 @@ class UnexpectedExits:
         self._was_alive: set[str] = set()
 
     def all_started(self) -> None:
-        """Notes that all mirrors have started: from now on the exit of one is unexpected."""
+        """From now on every mirror is expected to run."""
         self._was_alive = set(self._world.mirrors)
 
     def look(self) -> Sequence[str]:

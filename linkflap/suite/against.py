@@ -65,9 +65,8 @@ class ComparedKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteComparison:
-    """The differences between two suites, new failures first. `differs`: options with different
-    values, which may explain different rates.
-    """
+    """What differs between two suites, new failures first. `differs`: options of the suites that
+    are not the same, so that rates may differ for that reason."""
 
     before: str
     differs: tuple[str, ...]
@@ -112,9 +111,8 @@ def _compared(kind: str, now: RateOfKind, before: RateOfKind) -> ComparedKind:
 
 
 def _differs(now: Plan, before: Plan) -> Iterator[str]:
-    """The options that decide which scenarios are played and that differ; the builds of Kafka are
-    left out, because comparing them is the purpose.
-    """
+    """Of the options that decide what is played, those that are not the same; the builds of Kafka
+    are meant to differ."""
     for name in ("name", "given", "guided"):
         if getattr(now, name) != getattr(before, name):
             yield {"name": "the kind of suite", "given": "the scenario file"}.get(name, "--uniform")

@@ -65,9 +65,8 @@ FOLLOWS: Final = 3_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The coverage of one run: the cells that it hit, `missed` conditions that never came true, and
-    how often each outcome followed a fault.
-    """
+    """What one run exercised: cells of the coverage, `missed` conditions that never came true, and
+    how often each outcome followed a fault."""
 
     cells: tuple[str, ...]
     missed: tuple[str, ...]

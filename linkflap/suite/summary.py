@@ -168,7 +168,7 @@ def never_true(results: Sequence[RunResult]) -> Counter[str]:
 
 
 def _coverage(results: Sequence[RunResult]) -> Iterable[str]:
-    """The coverage in a few lines; suite.html has the tables."""
+    """What was covered; suite.html has the tables."""
     known = {fault for fault, _ in strikes(results)}
     if not known:
         return

@@ -177,9 +177,8 @@ class Combined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A check's measurements of a run's failovers, and the reasons why some are missing: these make
-    the check unknown.
-    """
+    """What a check measured of the failovers of a run, and why some of it could not be measured,
+    which makes it unknown."""
 
     failovers: Sequence[Failover]
     missing: Sequence[str] = ()

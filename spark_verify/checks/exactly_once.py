@@ -75,9 +75,8 @@ class Made:
 
 
 def expected_outputs(key: Key, input_log: Mapping[str, Any], made: Made) -> Iterator[Found]:
-    """Expects on the relay's own cluster one output for each input that the group has passed and
-    that the log has.
-    """
+    """What the relay's own cluster owes: one output for each input that was passed, of records that
+    are there."""
     offsets, uids, used = input_log["offsets"], input_log["uids"], made.of("input")
     yield from _made_again(key, made)
     at = locate(offsets, used)
@@ -174,7 +173,8 @@ def over_a_failover(
     inputs: Mapping[Key, Mapping[str, Any]],
     outputs: Mapping[Key, Made],
 ) -> Iterator[Found]:
-    """The outputs that the failover to this cluster repeated, and those that were not mirrored."""
+    """What the failover to this cluster cost: outputs that were made again, and outputs that did
+    not arrive."""
     there = (*key[:3], str(input_log["source"]))
     before, made, theirs = inputs.get(there), outputs.get(key, Made()), outputs.get(there, Made())
     if before is None or theirs.torn:
@@ -227,9 +227,7 @@ def groups_of_relays(view: PartitionView) -> Sequence[str]:
 def relay_partial(
     generation: LogGeneration, key: GroupPartition, data: Mapping[str, object]
 ) -> PartialFinding:
-    """One log's part of an input partition of a group; `combine` joins it with the other logs'
-    parts.
-    """
+    """What one log has of an input partition of a group; combined with what the other logs have."""
     group, topic, partition = key
     return PartialFinding(
         cluster=generation.cluster, offset=-1, data=data, together=f"{topic}-{partition} {group}"
@@ -296,9 +294,8 @@ def _promoted(view: PartitionView, generation: LogGeneration) -> Mapping[str, ob
 
 
 def _promotion(view: PartitionView, generation: LogGeneration) -> LogPromotion | None:
-    """The promotion that made the cluster writable in this generation; None at home before any
-    failover.
-    """
+    """How the cluster came to be written to in this generation; None at home, before any
+    failover."""
     here = [
         p
         for p in view.promotions

@@ -44,7 +44,7 @@ def packed(data: Mapping[str, object]) -> dict[str, object]:
 
 
 def unpacked(data: Mapping[str, object]) -> dict[str, object]:
-    """Evidence decoded from JSON, with its packed columns as arrays again."""
+    """What was packed, as it came back out of JSON: columns are arrays again."""
     return {name: _unpacked(value) for name, value in data.items()}
 
 
@@ -215,9 +215,8 @@ def parsed(row: Mapping[str, object]) -> FindingRow:
 
 
 def examine(check: Check, seen: PartitionView) -> list[FindingRow]:
-    """The findings of one kernel in one partition. If the kernel raises, that is a finding too, and
-    the verdict cannot be valid.
-    """
+    """What one kernel finds in one partition; a kernel that raises is a finding too, and no verdict
+    can be valid over it."""
     if seen.internal and not check.internal:
         return []
     try:
@@ -254,7 +253,7 @@ def _proven(check: Check, seen: PartitionView) -> list[Finding]:
 
 
 def combined(check: Check, run: str, rows: Iterable[FindingRow]) -> list[FindingRow]:
-    """The findings that a check's `combine` makes of partial findings with packed columns."""
+    """What a check's `combine` makes of its partial findings, whose columns are packed."""
     if check.combine is None:
         return list(rows)
     ordered = sorted(rows, key=lambda r: (r.topic, r.partition, r.cluster, r.offset))

@@ -54,9 +54,8 @@ SHOWN: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """Observations of records at offsets, one element each. `observer` is an index into `names`;
-    `loss` is the loss that removed the record afterwards.
-    """
+    """What was seen at which offset, one element per observation, by whom (`observer` is an index
+    into `names`), and the `loss` that took it away since."""
 
     offset: Ints
     uid: Ints
@@ -140,9 +139,7 @@ def _observations(
 def _observed_by_readers(
     view: PartitionView, before: LogGeneration, end: int, taken: Taken
 ) -> Iterator[Observation]:
-    """Records that readers got in a generation, below `end` and below later truncations of its
-    log.
-    """
+    """What readers got of a generation below `end`, and below where its log was truncated since."""
     polls = grouped(polls_in(view, before), lambda poll: poll.reader)
     for name, mine in polls.items():
         got = columns_of(mine)

@@ -319,7 +319,7 @@ def _has_all(commits: Sequence[PartialFinding]) -> bool:
 
 
 def groups_seen(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
-    """Compares sampled group offsets with the records of the groups' coordinators."""
+    """What was seen of groups, against what their coordinators wrote."""
     commits = of_cluster(partials, "commits")
     if not _has_all(commits):
         return
@@ -558,9 +558,9 @@ One = tuple[str, int, _Decided | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """The outcomes that a coordinator decided in one epoch of a producer id, and the markers of
-    that epoch in one partition. `every`: no decision is missing; `from_start`: no marker is
-    missing, from the first on.
+    """What was decided in one epoch of a producer id, and its markers in one partition.
+
+    `every`: all that was decided is there; `from_start`: all markers are, from the first on.
     """
 
     wanted: Sequence[_Decided]
@@ -633,9 +633,8 @@ def _last_shared_epoch(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -
 
 
 def _decided_in(epoch: int, wanted: Sequence[_Decided], *, to_end: bool) -> Sequence[_Decided]:
-    """The outcomes that were decided in an epoch. Unless the markers are known `to_end`, decisions
-    after the last marker may have been marked later.
-    """
+    """What was decided in an epoch. Unless the markers are known `to_end`, what was decided behind
+    the last of them may have been marked later."""
     decided = [each for each in wanted if each.epoch == epoch]
     return decided if to_end else [replace(each, complete=False) for each in decided]
 
@@ -692,7 +691,7 @@ def _examined(replica: Replica) -> Iterator[Examined]:
 
 
 def _coordinators(view: PartitionView) -> Iterator[Finding]:
-    """Records of each cluster's coordinators in this partition."""
+    """What the coordinators of each cluster wrote into this partition."""
     for cluster, replica in view.canonical().items():
         begins = max(replica.log_start, view.compacted.get(cluster, 0))
         whole = sound(view, replica)

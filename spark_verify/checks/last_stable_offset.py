@@ -75,10 +75,12 @@ from linkflap.spark_verify.checks.parts.logs import (
     recompute_last_stable,
 )
 from linkflap.spark_verify.checks.parts.lost_records import Taken
+from linkflap.spark_verify.checks.parts.outcomes import planner
 from linkflap.spark_verify.checks.parts.replicas import sound
 from linkflap.spark_verify.checks.parts.samples import ahead, found_at, out_of_order, shortened
 from linkflap.spark_verify.checks.parts.transaction_states import max_timeout, name_of, setting
 from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
+from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Replica, Watermarks
 
 HANGING: Final = "hanging-transaction"
@@ -196,15 +198,13 @@ def last_states(view: PartitionView) -> Iterator[PartialFinding]:
 
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
-    """Judges the open transactions of each cluster, with their coordinators' states."""
+    """What is open, with what its coordinator says of it: of each cluster."""
     by_cluster = grouped(partials, lambda each: each.cluster)
     return [each for _, mine in sorted(by_cluster.items()) for each in _in_cluster(mine)]
 
 
 def _in_cluster(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
-    """Judges the open transactions of one cluster: by its coordinators' states if their logs are
-    intact, else by age.
-    """
+    """What is open in one cluster: by its coordinators where their logs are sound, else by age."""
     logs = {p.partition: p.data for p in partials if p.data["what"] == "ids"}
     states = {state["producer_id"]: state for data in logs.values() for state in data["ids"]}
     for one in (partial for partial in partials if partial.data["what"] == "open"):
@@ -349,6 +349,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += out_of_order(view, generation.cluster, marks, sampled)
             findings += _against_bytes(view, generation, marks, sampled)
             findings += _above_the_log(view, generation, marks)
+            findings += _above_what_was_sent(view, generation, marks)
             findings += shortened(view, generation.cluster, marks)
             findings += ahead(view, generation.cluster, marks)
         if generation.last and generation.lost is None and log is not None and log.whole:
@@ -402,6 +403,31 @@ def _covered(
     reached = np.maximum(high, np.append(high[1:], NOWHERE)[: len(sampled)])
     later = (marks.returned[sampled] <= replica.captured) | (replica.captured == 0)
     return np.asarray((later & (marks.time[sampled] < generation.ended)) | (reached <= replica.end))
+
+
+def _above_what_was_sent(
+    view: PartitionView, generation: LogGeneration, marks: Watermarks
+) -> Iterator[Found]:
+    """The first sample whose high watermark is above a record of the log that a client sent later:
+    the log had not got there."""
+    log = log_of(view, generation)
+    if log is None or not log.whole or not len(view.sends):
+        return
+    sender = planner(log.records.uid, view.sends)
+    sent = Sends.of(view.sends).column("invoked")[sender[sender >= 0]]
+    order = np.argsort(sent, kind="stable")
+    lowest = np.minimum.accumulate(log.records.offset[sender >= 0][order][::-1])[::-1]
+    first = np.append(lowest, NOWHERE)[np.searchsorted(sent[order], marks.returned, side="right")]
+    above = (marks.high_watermark > first) & (marks.high_watermark <= end_of(view, generation))
+    for time, offset in truncations_in(view, generation):
+        above &= (marks.time > time) | (offset >= marks.high_watermark)
+    taken = Taken(view, generation.cluster)
+    for row in np.flatnonzero(above).tolist():
+        high, returned = int(marks.high_watermark[row]), int(marks.returned[row])
+        if taken.sampled(returned, high, int(marks.leader_epoch[row])) < 0:
+            evidence = {"log_end": int(first[row]), "high_watermark": high, "time": returned}
+            yield Found.at("high-watermark-above-log", generation.cluster, first[row], **evidence)
+            return
 
 
 def _above_the_log(
@@ -533,9 +559,10 @@ CHECK = Check(
         AnomalyKind(
             name="high-watermark-above-log",
             meaning="""The log was captured after a sample, ends below the sampled high watermark,
-                and was not truncated since.""",
+                and was not truncated since; or a record below that was sent only after the answer:
+                the offset is the record's.""",
             sentence="""{cluster} reported the high watermark {high_watermark} for {tp}, whose log
-                ends at {log_end}""",
+                had not got beyond {log_end}""",
             alone="readers may have been shown what is not in the log",
             smallest="A has 1 at offset 0, a sample says high watermark 2: at offset 1.",
         ),

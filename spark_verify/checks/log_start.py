@@ -69,9 +69,8 @@ class LogStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The limits of retention: records older than this many milliseconds, and segments beyond this
-    many bytes, may be deleted; -1: no limit.
-    """
+    """What retention may delete: records older than so many milliseconds, and what is beyond so
+    many bytes; -1: nothing."""
 
     milliseconds: int
     size: int
@@ -239,9 +238,7 @@ def _kept_below(view: PartitionView, start: LogStart) -> bool:
 
 
 def _limits(view: PartitionView, cluster: str) -> Sequence[Limits]:
-    """The retention limits that this topic may have had; empty if its cleanup policy deletes
-    nothing.
-    """
+    """What retention may delete of this topic; empty if its policy lets it delete nothing."""
     brokers = view.brokers_config(cluster)
     if view.internal:
         return []
@@ -377,9 +374,7 @@ def _too_much(view: PartitionView, start: LogStart, size: int) -> bool:
 
 
 def _end(view: PartitionView, start: LogStart) -> int:
-    """An upper bound of the log's end at that time: from a slightly later sample, or from the
-    captures.
-    """
+    """How far the log can have reached then: as a sample a little later shows, or the captures."""
     marks = view.watermarks.get(start.cluster)
     if marks is not None:
         later = np.flatnonzero(marks.time >= start.returned + _LATER)

@@ -192,9 +192,7 @@ def last_stable_too_low(log: Log) -> Sequence[Finding]:
 
 
 def _sampled(replica: Replica) -> dict[str, object]:
-    """The last stable offset and high watermark that the leader reported, as evidence; empty if it
-    was not asked.
-    """
+    """What the leader answered, where it was asked."""
     if replica.last_stable < 0:
         return {}
     return {"last_stable": replica.last_stable, "high_watermark": replica.stable_above}

@@ -266,9 +266,7 @@ def _holes(compared: Hop) -> Iterator[Finding]:
 
 
 def _unsettled(compared: Hop) -> Sequence[Finding]:
-    """Findings that are unknown, because deleted records of the source may have been copies of the
-    compared ones.
-    """
+    """What would be an anomaly if the source had no copies of records in what it has deleted."""
     uids = compared.destination.records.uid[compared.mirrored]
     doubted = among(uids, compared.unsettled) & ~among(uids, repeated_at_source(compared))
     again = int(np.count_nonzero((compared.copy > 0) & doubted))

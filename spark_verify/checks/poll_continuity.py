@@ -90,7 +90,7 @@ def unread(there: Ints, over: Passed, floor: int) -> Ints:
 
 
 def _between(there: Ints, start: int, end: int) -> Ints:
-    """The offsets within [start, end), of a rising sequence."""
+    """Those of some rising offsets that are in [start, end)."""
     return there[np.searchsorted(there, start) : np.searchsorted(there, end)]
 
 
@@ -302,9 +302,8 @@ ANEW = frozenset({"assign", "revoke"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """The records that one consumer got, in order: for each its offset, its payload id and its
-    poll, an index into `polls`.
-    """
+    """What one consumer got one after the other: per record its offset, payload id and poll, an
+    index into `polls`."""
 
     polls: Sequence[Read]
     offset: Ints
@@ -330,7 +329,14 @@ def chains_of(view: PartitionView, reads: Sequence[Read]) -> Iterator[Chain]:
                 # of after it.
                 anew = row.time <= moved or not bool(kept.all())
                 if row.time > moved and kept.any():
-                    polls.append(replace(row, uids=row.uids[kept], offsets=row.offsets[kept]))
+                    polls.append(
+                        replace(
+                            row,
+                            uids=row.uids[kept],
+                            offsets=row.offsets[kept],
+                            position=min(row.position, kept_since(view, row)),
+                        )
+                    )
         yield from _chain(polls)
 
 
@@ -391,12 +397,15 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
 
 def _judge(cluster: str, log: Log | None, chain: Chain, taken: Taken) -> Iterator[Found]:
     before, after = chain.offset[:-1], chain.offset[1:]
+    inside: Bools = chain.poll[:-1] == chain.poll[1:]
+    stood = np.array([poll.position for poll in chain.polls], np.int64)[chain.poll[:-1]]
     back = after <= before
+    # A loss takes away what the position had passed.
+    behind = ~inside & ~back & (after < stood) & (taken.passed(after, chain.polls) < 0)
     there = visible_to(log, chain.polls[0].isolation)
     first = np.searchsorted(there, before, side="right")
     skipped = np.where(back, 0, np.searchsorted(there, after, side="left") - first)
-    inside: Bools = chain.poll[:-1] == chain.poll[1:]
-    for i in np.flatnonzero(back).tolist():
+    for i in np.flatnonzero(back | behind).tolist():
         yield _found(
             cluster,
             chain,
@@ -414,9 +423,8 @@ def _judge(cluster: str, log: Log | None, chain: Chain, taken: Taken) -> Iterato
 
 
 def _across(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Found]:
-    """Records that consumers skipped because the log was truncated below their positions, at the
-    beginning of this generation or later.
-    """
+    """What consumers skipped because the log was truncated under them, at the beginning of this
+    generation or in it."""
     known = truncations_in(view, generation)
     if not (known or generation.earlier):
         return
@@ -445,9 +453,8 @@ def _across(view: PartitionView, generation: LogGeneration, log: Log) -> Iterato
 def _skipped(
     view: PartitionView, log: Log, rows: Sequence[Read], truncated_to: int, stood: int
 ) -> Iterator[Found]:
-    """Records in [truncation, first record of the last row) that the consumer of these rows never
-    got.
-    """
+    """What of [truncation, first record of the last row) is there, and the consumer of these rows
+    never got."""
     poll, records = rows[-1], log.records
     there = log.visible if poll.isolation == "read_committed" else np.ones(len(records), np.bool_)
     first = int(poll.offsets[0])
@@ -510,8 +517,8 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="poll-regression",
-            meaning="""A poll begins at or before the last record of the previous poll, and nothing
-                had moved the consumer.""",
+            meaning="""A poll begins at or before the last record of the previous poll, or below the
+                position that the consumer reported with that, and nothing had moved it.""",
             sentence="{reader} went back to {at} on {cluster} although nothing had moved it",
             counted="record was read again|records were read again",
             smallest="A has 1 2, a consumer got 2, in its next poll 1: at the offset of 1.",

@@ -215,9 +215,8 @@ def _partials(
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """The users of each producer id in this partition, by its bytes and by clients' reports. Ids
-    that two clusters handed out are reported at once.
-    """
+    """Who used which id in this partition's bytes, and who reported it; ids that two clusters
+    handed out, at once."""
     found = judged(view, lambda generation, log: uses_in_bytes(view, generation, log))
     return [*found, *_reported(view)]
 

@@ -70,9 +70,7 @@ SOON: Final = int(5e9)
 
 
 def kernel(view: PartitionView) -> Iterator[Finding]:
-    """Each client's activity in this partition, as a partial finding: a client is judged over all
-    of its partitions.
-    """
+    """What each client did in this partition; it is judged together with its other partitions."""
     for client in view.partition_facts.facts.awaited:
         if client.kind in ("producer", "program"):
             yield from _part_of(view, client)
@@ -204,7 +202,7 @@ def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:
 def _stands(
     client: Awaited, moves: tuple[Ints, Ints], sampled: Ints, ends: Ints
 ) -> tuple[Ints, Ints]:
-    """(times in ns, positions): the position at `since` and after each later change."""
+    """From when on it stood where: at `since`, and at every change from then on."""
     times, positions = moves
     before = positions[times <= client.since]
     known = ends[sampled <= client.since]
@@ -218,9 +216,7 @@ def _stands(
 
 
 def _words(client: Awaited) -> str:
-    """The coordinator's report on the client when it made no progress, and the last lines of the
-    client's log.
-    """
+    """What its coordinator said when it made no progress, and the last lines of its log."""
     log = f"its log ends with {' | '.join(client.last_words)!r}" if client.last_words else ""
     return "; ".join(filter(None, (client.said, log)))
 
@@ -276,7 +272,7 @@ def _part_of(view: PartitionView, client: Awaited) -> Iterator[Finding]:
 def _did(
     view: PartitionView, client: Awaited, data: dict[str, object], role: str, done: Ints
 ) -> Iterator[Finding]:
-    """Whether the client made progress after the last fault, from all of its partitions."""
+    """What the client did, and that it went on after the last fault."""
     yield _partial(client, {**data, "role": role, "done": done})
     if ((done > client.since) & (done <= client.until)).any():
         yield Examined(cluster=client.cluster, origin=_origin(view, client), count=1)
@@ -446,7 +442,7 @@ def _had_work(
 
 
 def _times(parts: Sequence[PartialFinding], *roles: str) -> Ints:
-    """The times (ns) of these roles' activity, ascending."""
+    """What was done in these roles, by time."""
     return np.sort(_column([part for part in parts if part.data["role"] in roles], "done"))
 
 
@@ -494,9 +490,8 @@ def _fatal(mine: Sequence[PartialFinding], did: Sequence[PartialFinding]) -> Ite
 
 
 def _due(_scenario: Scenario, _promotions: Sequence[LogPromotion]) -> Due:
-    """Nothing is due by the scenario alone: clients of dead clusters, and clients without work,
-    need not make progress.
-    """
+    """Nothing, by the scenario alone: clients of dead clusters, and those without work, need not go
+    on."""
     return ()
 
 

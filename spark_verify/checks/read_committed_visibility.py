@@ -164,9 +164,7 @@ def _committing(sends: Sends, cluster: str) -> Ints:
 
 
 def _phantoms(log: Log, name: str, got: Delivered, known: Bools, taken: Taken) -> Sequence[Finding]:
-    """Records that a reader got and that the log does not have at that offset, or that
-    read_committed must hide.
-    """
+    """What a reader got that the log does not have there, or that read_committed hides."""
     records = log.records
     rows = np.flatnonzero(known & (got.offset >= log.replica.log_start))
     offsets, uids, times = got.offset[rows], got.uid[rows], got.asked[rows]

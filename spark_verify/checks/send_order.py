@@ -57,9 +57,8 @@ def _guessed(view: PartitionView, generation: LogGeneration, log: Log) -> Bools:
 
 
 def _repeated(uids: Ints) -> Bools:
-    """Records with lower payload ids than the first one of their incarnation in a log that lost its
-    beginning: the deleted part may have held their first copies.
-    """
+    """What is below the first payload of its incarnation in a log that lost its beginning: its
+    first copy may have been there."""
     incarnation = uids >> PROCESS_SHIFT
     return np.asarray(uids < uids[copies(incarnation)[0]])
 

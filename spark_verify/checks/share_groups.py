@@ -134,7 +134,7 @@ def _explained(taken: Taken, rows: Sequence[Read], found: Finding) -> Finding:
 
 
 def _groups(view: PartitionView, generation: LogGeneration) -> Mapping[str, Sequence[Read]]:
-    """Group -> the reads of its members in a log generation."""
+    """What members did in a log generation, by group."""
     known = generations(view)[generation.cluster]
 
     def of_it(row: Read) -> bool:
@@ -569,9 +569,8 @@ def _done_with(
     group: str,
     rows: Sequence[Read],
 ) -> Sequence[Finding]:
-    """Records that the group has finished although no member acquired them, or although a member
-    acquired them and never requested their acknowledgement.
-    """
+    """What the group is done with and was never given, or was given and never asked to be rid
+    of."""
     if _last_cluster(view, group) != generation.cluster:
         return []
     ends = [row.position for row in rows if row.kind == "settled"]

@@ -227,7 +227,7 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
 
 
 def _parts(partials: Sequence[PartialFinding]) -> Mapping[int, Sequence[TransactionPart]]:
-    """Operation -> each partition's part of a transaction that is only partly visible."""
+    """What each partition has of the transactions that are visible in part, by operation."""
     torn = _in_part(partials)
     parts: dict[int, list[TransactionPart]] = defaultdict(list)
     for partial in partials:

@@ -227,9 +227,11 @@ _SAME: Final = ("last_offset", "length", "crc", "leader_epoch")
 def absent_before(
     view: PartitionView, generation: LogGeneration, after: Replica, end: int
 ) -> Iterator[Found]:
-    """Records below a truncation that an earlier capture, made after the loss of the cluster, does
-    not have. Records below the point where two histories part existed before: nobody can have added
-    them later.
+    """What is below a truncation, and was not there in a capture between the loss of the cluster
+    and the truncation.
+
+    What is below where two histories part was there before they parted: nobody can have added it
+    since.
     """
     since = [
         p.fault_time
@@ -298,9 +300,7 @@ def left_of_tail(
     after: Replica,
     tail: Ints,
 ) -> Iterator[Found]:
-    """Records of the truncated tail that still exist, and that the new owner did not mirror
-    back.
-    """
+    """What of the tail is there still, and did not come back from the new owner."""
     rows = tail[_has(after.batches, before.batches, tail)]
     foreign = _not_of_the_owner(view, generation, following, before, rows)
     if len(foreign):

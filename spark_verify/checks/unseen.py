@@ -109,9 +109,8 @@ def _deleted(view: PartitionView, generation: LogGeneration) -> int:
 
 
 def _heard(view: PartitionView, generation: LogGeneration) -> Iterator[tuple[Outcomes, bool]]:
-    """Answers of brokers to clients of this cluster (True), and to clients of other clusters whose
-    records it may have too (False).
-    """
+    """What brokers answered clients of this cluster, and (False) of others, whose records it may
+    have too."""
     for other in every(view):
         if (other.cluster, other.number) == (generation.cluster, generation.number):
             yield outcomes(view, other), True

@@ -304,7 +304,7 @@ def _planned(root: Path) -> RunPlan:
     damage.extend(
         in_events(f"the bite of fault {bite.id} {why}")
         for bite in of_kind(events, happened.FaultBite)
-        if (why := _impossible(bite))
+        if (why := _impossible(bite, _began(events, bite)))
     )
     if reader.run.recorded:
         damage.extend(out_of_time(reader.run, events))
@@ -484,7 +484,7 @@ def _windows(events: Sequence[Event], ended: int) -> list[Window]:
 def _lost(fault: happened.FaultStart, bite: happened.FaultBite | None) -> tuple[Loss, ...]:
     """What an unclean election took away, by its bite. One of an older version dates no election:
     it was measured right after it."""
-    if bite is None or _impossible(bite):
+    if bite is None or _impossible(bite, fault.time):
         return ()
     cluster = fault.on.cluster
     if bite.lost is None:
@@ -505,10 +505,18 @@ def _lost(fault: happened.FaultStart, bite: happened.FaultBite | None) -> tuple[
     )  # fmt: skip
 
 
-def _impossible(bite: happened.FaultBite) -> str:
+def _began(events: Sequence[Event], bite: happened.FaultBite) -> int:
+    """When the fault of a bite began; the time of the bite if nobody wrote that down."""
+    starts = of_kind(events, happened.FaultStart)
+    return next((start.time for start in starts if start.id == bite.id), bite.time)
+
+
+def _impossible(bite: happened.FaultBite, began: int) -> str:
     """Why what a bite lists is not believed; empty where it is."""
     count = 0
     for lost in bite.lost or ():
+        if not began <= lost.elected <= bite.time:
+            return "dates its election outside of the fault"
         ranges = [(offset, size) for _, offset, size, _ in lost.records]
         ranges += [(offset, 1) for offset, *_ in lost.markers]
         if any(offset < lost.start or offset + size > lost.end for offset, size in ranges):

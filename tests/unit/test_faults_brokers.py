@@ -151,14 +151,14 @@ def test_a_fault_that_was_not_injected_needs_no_heal() -> None:
 
 def bitten_by(row: LostRange) -> FaultBite:
     return FaultBite(
-        target="A", id="f", bit=True, observable="o", measured=1, expected=1, lost=(row,)
+        time=9, target="A", id="f", bit=True, observable="o", measured=1, expected=1, lost=(row,)
     )
 
 
 def planned(tmp_path: Path, bite: Event, fault: str = "unclean-election") -> RunPlan:
     """The plan of a run in which a fault had this bite."""
     writer = RunWriter(tmp_path / "run", run())
-    writer.write(event("fault-start", "A", id="f", fault=fault))
+    writer.write(event("fault-start", "A", at=1, id="f", fault=fault))
     writer.write(bite)
     writer.close("finished")
     return plan(tmp_path / "run")
@@ -228,6 +228,18 @@ def test_a_bite_that_lists_what_it_cannot_have_taken_away_is_damage(
     run_plan = planned(tmp_path, bitten_by(row))
     assert run_plan.facts.windows[0].lost == ()
     assert f"the bite of fault f {why}" in [each.reason for each in run_plan.damage]
+
+
+@pytest.mark.parametrize("elected", [0, 10])
+def test_an_election_outside_of_its_fault_is_damage(tmp_path: Any, elected: int) -> None:
+    row = LostRange(
+        topic="A.t", partition=1, start=3, end=8, deposed_epoch=4, elected_epoch=6,
+        elected=elected, records=((77, 3, 2, 9),), markers=(),
+    )  # fmt: skip
+    run_plan = planned(tmp_path, bitten_by(row))
+    assert run_plan.facts.windows[0].lost == ()
+    why = "the bite of fault f dates its election outside of the fault"
+    assert why in [each.reason for each in run_plan.damage]
 
 
 def test_the_dead_leaders_log_lists_every_record_and_marker_that_the_elected_replica_lacks(

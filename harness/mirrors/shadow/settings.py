@@ -243,9 +243,8 @@ def write(config: Config, folder: Path) -> None:
 
 
 def control_token(folder: Path) -> str:
-    """The secret that every command to this folder's shadow must contain. Raises OSError if no
-    shadow was started there.
-    """
+    """What every command to the shadow of this folder must have. Raises OSError where none was
+    started."""
     return (folder / TOKEN).read_text(encoding="ascii")
 
 

@@ -219,9 +219,8 @@ class ProducerHandles:
         return futures, self._h.as_a("java.lang.Runnable", clear).run
 
     def outcomes(self, futures: Handle) -> list[str]:
-        """The outcome of each record: its offset, `!` and the exception, or empty while it is
-        unknown.
-        """
+        """What became of each record: its offset, `!` and the exception, or nothing while it is not
+        known."""
         return str(self._outcomes.apply(futures)).split(BETWEEN)
 
     def _reporting(self) -> Handle:

@@ -238,9 +238,7 @@ def crc_as_mapped(crc: Ints, length: Ints, source: Ints, destination: Ints) -> I
 
 @cache
 def _zero_bytes(power: int) -> NDArray[np.uint32]:
-    """Four tables, one for each byte of a CRC's state, that give the state after 2^power zero
-    bytes.
-    """
+    """What 2^power bytes of zero make of a CRC's state, as four tables: one for each byte of it."""
     if power:
         half = _zero_bytes(power - 1)
         return np.stack([_shifted(half, table) for table in half])

@@ -271,7 +271,7 @@ def last_of_producer(holder: Replica, row: int, lacking: Replica) -> bool:
 
 
 def up_to(replica: Replica, end: int) -> Replica:
-    """The part of a log below an offset."""
+    """What of a log is below an offset."""
     return replace(
         replica,
         batches=replica.batches.take(replica.batches.base_offset < end),
@@ -444,8 +444,8 @@ def cleaned_at_destination(
     sequence: Ints,
     arrived_at: Ints,
 ) -> Cleared:
-    """Records that the source sent and the destination lacks, and that the destination's cleaner
-    may have removed.
+    """What the destination's cleaner may have taken, among the records that the source sent and
+    the destination lacks.
 
     Where offsets are kept that is all below its checkpoint: `record-equality` compares the records.
     Whether a record behind the last that is there had arrived at all is unknown if the mirror may
@@ -485,9 +485,8 @@ def cleaned_at_source(
     mirrored: Ints,
     sent_at: Ints,
 ) -> Cleared:
-    """Mirrored records that the source lacks and that the source's cleaner may have removed.
-    `sent_at` are offsets at the source, or -1.
-    """
+    """What the source's cleaner may have taken, among the mirrored records that the source lacks.
+    `sent_at` are offsets at the source, or -1."""
     upto = cleaned_up_to(view, source)
     asked = _below(sent_at, upto, upto)
     others = view.upstream(mirrored_range.source)

@@ -50,14 +50,12 @@ class Delivered:
 def delivered(
     view: PartitionView, generation: LogGeneration, isolation: str | None = "read_committed"
 ) -> Delivered:
-    """Records that were read in one generation of a log, in one isolation level or in any, in time
-    order.
-    """
+    """What was read in one generation of a log, in one isolation or in any, in time order."""
     return columns_of(reads_of(view, generation, isolation))
 
 
 def columns_of(reads: Sequence[Read]) -> Delivered:
-    """The records of these reads as columns, one element per record."""
+    """What these reads have, record by record."""
     sizes = np.array([len(r.uids) for r in reads], np.int64)
     return Delivered(
         uid=together(r.uids for r in reads),

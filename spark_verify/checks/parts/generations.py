@@ -78,9 +78,8 @@ def turns(
 
 
 def by_generation(reads: Sequence[Read], reversals: Sequence[Reversal]) -> Sequence[Sequence[Read]]:
-    """The reads of one cluster's readers by log generation, in the given order. A poll may have a
-    part in each of two generations.
-    """
+    """What readers of one cluster did in each of its log generations, in the order given; a poll
+    may have parts in two."""
     found: list[list[Read]] = [[] for _ in range(len(reversals) + 1)]
     rest = list(reads)
     for number, turn in enumerate(reversals):
@@ -103,7 +102,7 @@ def by_generation(reads: Sequence[Read], reversals: Sequence[Reversal]) -> Seque
 
 
 def _parted(reads: Sequence[Read], turn: Reversal) -> Iterator[tuple[list[Read], list[Read]]]:
-    """For each consumer: its reads before and after it noticed the truncation."""
+    """What each consumer did before and after it saw the truncation."""
     ordered = sorted(reads, key=attrgetter("reader", "process", "returned"))
     for _, mine in groupby(ordered, attrgetter("reader", "process")):
         rows = list(mine)
@@ -368,7 +367,7 @@ def source_log(view: PartitionView, past: History, cluster: str, number: int) ->
 def judged(
     view: PartitionView, judge: Callable[[LogGeneration, Log], Iterable[Finding]]
 ) -> Iterator[Finding]:
-    """The findings of `judge` in every generation with a captured log; each place once."""
+    """What `judge` finds in every generation of which a log was captured, each place once."""
     for generation in every(view):
         log = log_of(view, generation)
         if log is not None:
@@ -544,13 +543,13 @@ def of_readers(
 
 
 def sends_to(view: PartitionView, cluster: str) -> Sends:
-    """The sends of clients to a cluster."""
+    """What clients sent to a cluster."""
     every = Sends.of(view.sends)
     return every.take(every.says("cluster", cluster))
 
 
 def sends_of(view: PartitionView, generation: LogGeneration) -> Sends:
-    """The sends of clients to a cluster in one of its log generations."""
+    """What clients sent to a cluster in one of its generations."""
     there = sends_to(view, generation.cluster)
     return there.take(
         numbers_at(generations(view)[generation.cluster], there.column("invoked"))
@@ -559,8 +558,8 @@ def sends_of(view: PartitionView, generation: LogGeneration) -> Sends:
 
 
 def reads_in(view: PartitionView, generation: LogGeneration) -> Sequence[Read]:
-    """The reads of a cluster's readers in one of its log generations. A poll during the truncation
-    may have a part in each of two (`reversals`).
+    """What readers of a cluster did in one of its generations; a poll while it was truncated may
+    have a part in two (`reversals`).
     """
     return _in(view, generation, view.reads)
 

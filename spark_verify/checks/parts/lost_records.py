@@ -116,9 +116,8 @@ def _stood(before: Sequence[Read], limit: int) -> _Going | None:
 
 
 def _earlier(view: PartitionView, cluster: str, first: Read) -> Sequence[Read]:
-    """The reads of a row's consumer in this partition before the row, in order, with the earlier
-    part of the same poll.
-    """
+    """What the consumer of a row did there before it, in order; of the same poll what comes
+    first."""
     mine = [
         r
         for r in view.reads
@@ -158,9 +157,8 @@ def rows_before(
 
 
 def _before(poll: Read, part: Read) -> Iterator[Read]:
-    """The part of a split poll in the previous generation; `part` is its part in this
-    generation.
-    """
+    """What a poll got in the generation before, where it was split between two and `part` is what
+    it got in this one."""
     count = len(poll.offsets) - len(part.offsets)
     if part.kind == "poll" and count > 0:
         offsets = poll.offsets[:count]
@@ -359,6 +357,7 @@ def _every(view: PartitionView, cluster: str) -> Iterator[_Taken]:
                 continue
             if cluster != loss.cluster and not _mirrored(view, loss.cluster, cluster, loss.elected):
                 continue
+            loss = replace(loss, elected=_elected_by(view, loss))
             known = generations(view)[loss.cluster]
             log = log_of(view, known[number_at(known, loss.elected)])
             records = _listed(loss) if loss.records is not None else _observed(view, loss, log)
@@ -374,6 +373,15 @@ def _every(view: PartitionView, cluster: str) -> Iterator[_Taken]:
                 uncommitted=_without(log, loss, commit=True, same_offsets=same),
                 unaborted=_without(log, loss, commit=False, same_offsets=same),
             )
+
+
+def _elected_by(view: PartitionView, loss: Loss) -> int:
+    """When the new leader was elected: as the fault says, and not after a sample of its epoch."""
+    marks = view.watermarks.get(loss.cluster)
+    if marks is None or loss.elected_epoch < 0:
+        return loss.elected
+    led = marks.leader_epoch >= loss.elected_epoch
+    return int(marks.returned[led].min(initial=loss.elected))
 
 
 def _mirrored(view: PartitionView, source: str, destination: str, time: int) -> bool:

@@ -232,9 +232,8 @@ class Hop:
 def judged_hops(
     view: PartitionView, judge: Callable[[PartitionView, Hop], Iterable[Finding]]
 ) -> Iterator[Finding]:
-    """The findings of `judge` in every mirrored range and over several hops, and the ranges without
-    a captured log.
-    """
+    """What `judge` finds in every mirrored range and between both ends of several; and those of
+    which no log was captured."""
     for compared in hops(view, end_to_end=True):
         yield from judge(view, compared) if isinstance(compared, Hop) else (compared,)
 

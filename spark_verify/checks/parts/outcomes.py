@@ -55,9 +55,11 @@ class Outcomes:
 
 
 def outcomes(view: PartitionView, generation: LogGeneration, *, earlier: bool = True) -> Outcomes:
-    """The acknowledgements of clients in this log generation, and in earlier ones below every later
-    truncation. A record that was acknowledged below a truncation still exists, unless its
-    transaction ended above the truncation: then the next owner ended the transaction.
+    """What clients were acknowledged in this log generation, and before it as far as no truncation
+    since then removed it.
+
+    What was acknowledged below a truncation is still there, unless its transaction ended above it:
+    then the next owner ended it.
     """
     mine = generations(view)[generation.cluster]
     there = sends_to(view, generation.cluster)

@@ -190,9 +190,8 @@ class _Again:
         return Origin(how="not", index=self._best[0], position=self._best[1])
 
     def _hidden_beginning(self) -> bool:
-        """Whether the records that the destination deleted can have been the first `copied` records
-        of the source, and the source's deleted records that the rest needs.
-        """
+        """What the destination deleted was the source's first `copied` records, and the deleted
+        ones of the source that are needed for the rest."""
         copied = self._begins(min(self._hidden, len(self._theirs)))
         while copied >= 0 and self._steps <= _MOST_STEPS:
             needed = self._needed(0, copied, set(), min(self._deleted, self._hidden - copied))
@@ -211,9 +210,8 @@ class _Again:
         return max((n for n in range(most + 1) if self._theirs[n : n + 1] == [first]), default=-1)
 
     def _begun_in_deleted(self) -> bool:
-        """Whether the copy can begin with records that the source has deleted, no more than that,
-        followed by the source's first record.
-        """
+        """What came first are records that the source has deleted, no more than that; and then its
+        first one."""
         known, coincidences = set[int](), 0
         for index, content in enumerate([*self._ours, None]):
             # Until the source's first record comes, it is the same when the mirror got so far.

@@ -267,7 +267,7 @@ def _lost(
     earlier: Sequence[ReplicaSample],
     after: ReplicaSample,
 ) -> Iterator[Found]:
-    """Committed records that a replica had and lost within one leader epoch."""
+    """What a replica lost of that which it had, and which was committed, in one leader's epoch."""
     before, rows = earlier[-1], tenure.rows
     cleared = _cleared(view, before.cluster, after)
     known = rows[(marks.time[rows] >= cleared) & (marks.returned[rows] <= after.asked)]
@@ -293,9 +293,8 @@ def _lost(
 
 
 def _cleared(view: PartitionView, cluster: str, after: ReplicaSample) -> int:
-    """The time (ns) from which on, up to a sample, nothing may have removed or replaced a replica's
-    committed records; 0 if nothing ever may have.
-    """
+    """From when on, until a sample, nothing may have taken committed records or given a replica
+    others."""
     ends = [end for began, end in _takes(view, cluster, after) if began <= after.returned]
     return max(ends) + LEARNS if ends else 0
 
@@ -345,9 +344,8 @@ def _from_leader(
 
 
 def _knows(view: PartitionView, tenure: _Tenure, sample: ReplicaSample) -> int:
-    """The time (ns) from which a replica must know the leader. A former leader, or a broker after a
-    fault on it or on its cluster, may learn of the leader later.
-    """
+    """From when on a replica knows the leader. The leader before may not have learned of it yet,
+    nor may a broker after a fault to it or to the whole cluster."""
     learned = tenure.start + LEARNS
     times = [
         window.end + LEARNS

@@ -196,9 +196,8 @@ class _Judged:
 
 
 def _may_end(one: Mapping[str, Any], offset: int) -> bool:
-    """Whether a truncated log may have ended at this offset: anywhere behind the truncation, or
-    exactly there even if a batch was written over it later.
-    """
+    """What was truncated may have ended anywhere behind that, and right there, also where a batch
+    was written over it since."""
     if not one["ends_known"] or offset <= one["start"] or offset >= one["truncated"]:
         return True
     index = int(np.searchsorted(one["ends"], offset))
@@ -219,9 +218,8 @@ def _by_subject(
 ) -> tuple[
     Mapping[str, list[Mapping[str, Any]]], Mapping[tuple[str, str, int], list[Mapping[str, Any]]]
 ]:
-    """Partial findings of coordinators by cluster, and of mirrored ranges by (cluster, topic,
-    partition).
-    """
+    """What coordinators wrote, by cluster; what mirrored ranges say, by cluster, topic and
+    partition."""
     logs: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     ranges: dict[tuple[str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
     for part in parts:

@@ -259,7 +259,7 @@ def _not_next(given: tuple[int, int], following: str) -> str:
 
 
 def _steps(before: TransactionState, state: TransactionState, rules: _Rules) -> Sequence[int]:
-    """The legal increases of the producer epoch."""
+    """By how much the epoch may rise."""
     if state.state == EMPTY:
         return 0, 1
     if state.state not in (PREPARE_COMMIT, PREPARE_ABORT):
@@ -301,9 +301,7 @@ def _same_version(before: TransactionState, state: TransactionState, _: _Rules) 
 
 
 def _not_older(before: TransactionState, state: TransactionState, _: _Rules) -> str:
-    """A transaction that began with v2 must end with v2, by its client or its coordinator. Returns
-    the violation, or an empty text.
-    """
+    """What a client began with v2 is ended with v2, by itself or its coordinator."""
     if before.state != ONGOING or state.version >= 2 or before.version < 2:
         return ""
     return f"it began with transaction version {before.version} and ends with {state.version}"

@@ -36,7 +36,7 @@ def stable_too_early(made: Made, rng: Random) -> None:
     change_mark(made, found, last_stable=batch.offset + 1)
 
 
-@mutation(PAIR, must=MISMATCH)
+@mutation(PAIR, must=MISMATCH, may="last-stable-offset/high-watermark-above-log")
 def stable_too_late(made: Made, rng: Random) -> None:
     """A sample has a last stable offset after records of a transaction without a marker below the
     high watermark."""

@@ -513,6 +513,17 @@ def sampled_above_the_end(made: Made, rng: Random) -> None:
     change_mark(made, last, high_watermark=last.high_watermark + 100)
 
 
+@mutation(
+    PAIR,
+    must="last-stable-offset/high-watermark-above-log",
+    may="last-stable-offset leader-epochs lost-write group-offsets",
+)
+def sampled_above_what_was_sent(made: Made, rng: Random) -> None:
+    """The first sample of A has a high watermark behind a record that was sent only afterwards."""
+    first, *_, last = marks(made, "A")
+    change_mark(made, first, high_watermark=last.high_watermark)
+
+
 @mutation(PAIR, must="replica-agreement/log-ends-early", may="replica-agreement")
 def emptied_follower(made: Made, rng: Random) -> None:
     """A follower of A has an empty log and a high watermark above 0."""

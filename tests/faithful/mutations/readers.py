@@ -141,6 +141,17 @@ def poll_went_back(made: Made, rng: Random) -> None:
     change_poll(made, after, [got(before)[-1], *got(after)])
 
 
+@mutation(PAIR, must="poll-continuity/poll-regression")
+def poll_below_its_position(made: Made, rng: Random) -> None:
+    """A reader of everything reported a position above the first record of its next poll."""
+    before, after = polls(made, "A-uncommitted")[:2]
+    (first, *_) = got(after)
+    fetched = tuple(
+        replace(f, position=first[1] + 1) if f.partition == 0 else f for f in before.fetched
+    )
+    made.polls[made.polls.index(before)] = replace(before, fetched=fetched)
+
+
 @mutation(PAIR, must="poll-continuity/internal-skip")
 def record_skipped_in_a_poll(made: Made, rng: Random) -> None:
     """A reader of everything did not get a record from the middle of a poll."""

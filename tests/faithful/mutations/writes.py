@@ -342,7 +342,9 @@ def one_batch_repeated_after_a_fault(made: Made, rng: Random) -> None:
 
 
 @mutation(
-    MM2_PAIR, must="order-equality/mirror-inversion", may="send-order inconsistent-offset " + SEEN
+    MM2_PAIR,
+    must="order-equality/mirror-inversion",
+    may="send-order inconsistent-offset last-stable-offset/high-watermark-above-log " + SEEN,
 )
 def moved_batches_swapped(made: Made, rng: Random) -> None:
     """Two neighbouring batches that MirrorMaker 2 wrote have changed places."""
@@ -372,7 +374,7 @@ def records_swapped(made: Made, rng: Random) -> None:
 @mutation(
     {**FORCED, "steps": 200},
     must="send-order/send-inversion ghost-ack/ghost-ack",
-    may="inconsistent-offset send-order " + SEEN,
+    may="inconsistent-offset send-order last-stable-offset/high-watermark-above-log " + SEEN,
 )
 def batches_swapped(made: Made, rng: Random) -> None:
     """Two sends of a producer without an id are on B in the wrong order."""

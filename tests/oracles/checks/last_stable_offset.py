@@ -213,6 +213,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             ]
             suspects = list(_order(plain, generation, marks))
             suspects += list(_above(plain, story, generation))
+            suspects += list(_sent_later(plain, story, generation))
             suspects += list(shortened(plain, generation.cluster, story.marks(generation)))
             suspects += list(ahead(plain, generation.cluster, story.marks(generation)))
             if log is not None:
@@ -297,6 +298,25 @@ def _above(plain: Plain, story: Story, generation: PlainGeneration) -> Iterator[
             plain, generation, mark
         ):
             yield "high-watermark-above-log", end
+            return
+
+
+def _sent_later(
+    plain: Plain, story: Story, generation: PlainGeneration
+) -> Iterator[tuple[str, int]]:
+    """A record that was sent after a sample whose high watermark is above it."""
+    log = story.log(generation)
+    if log is None or log.torn:
+        return
+    sent = {uid: s.invoked for s in plain.sends for uid, _, _ in of_send(s)}
+    for mark in story.marks(generation):
+        if mark.high_watermark > min(
+            story.end(generation), _truncated_since(plain, generation, mark)
+        ):
+            continue
+        later = [r.offset for r in log.records if sent.get(r.uid, -1) > mark.returned]
+        if later and min(later) < mark.high_watermark:
+            yield "high-watermark-above-log", min(later)
             return
 
 

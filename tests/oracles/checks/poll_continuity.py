@@ -330,7 +330,7 @@ def _missed(
 
 
 def _follow(plain: Plain, log: PlainLog | None, reads: Sequence[Any]) -> Iterator[tuple[str, int]]:
-    at, moved = None, -1
+    at, moved, stood = None, -1, -1
     isolation = ""
     for read in reads:
         if read.kind in ("assign", "revoke"):
@@ -346,7 +346,10 @@ def _follow(plain: Plain, log: PlainLog | None, reads: Sequence[Any]) -> Iterato
         for index, offset in enumerate(offsets):
             if at is not None:
                 yield from _step(log, isolation, at, offset, "internal" if index else "poll")
+            if at is not None and not index and at < offset < stood:
+                yield "poll-regression", offset
             at = offset
+        stood = min(read.position, _truncated_since(plain, read))
         if len(offsets) < len(read.offsets):
             at = None
 

@@ -43,6 +43,7 @@ from tests.unit.checks.histories import (
     mirror_stop,
     promoted,
     samples,
+    send,
     view,
 )
 from tests.unit.checks.verdicts import (
@@ -277,7 +278,7 @@ ACCEPTED = {
         view(
             [Log("A").data(1, pid=7, transactional=True, written=0)],
             sends=[commit(1, ending="open", invoked=ENDED - SECOND)],
-            watermarks={"A": samples((0, 1))},
+            watermarks={"A": samples((0, 1), every=ENDED)},
         ),
         {"A/native": 1},
     ),
@@ -364,6 +365,15 @@ REJECTS = {
         offset=0,
     ),
 }
+
+
+@pytest.mark.parametrize(("high", "found"), [(1, []), (2, [("high-watermark-above-log", "A", 1)])])
+def test_no_high_watermark_is_above_what_was_sent_later(
+    high: int, found: list[tuple[str, str, int]]
+) -> None:
+    sends = [send(1, acked=0, invoked=0), send(2, acked=1, invoked=9 * SECOND)]
+    log, marks = Log("A").data(1, 2), {"A": samples((high, high))}
+    assert anomalies(NAME, view([log], sends=sends, watermarks=marks)) == found
 
 
 @pytest.mark.parametrize(

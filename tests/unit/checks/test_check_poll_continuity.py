@@ -245,6 +245,17 @@ def test_the_same_record_again() -> None:
     ]
 
 
+@pytest.mark.parametrize(("position", "found"), [(2, []), (3, [("poll-regression", "A", 2)])])
+def test_a_consumer_gets_nothing_below_the_position_that_it_reported(
+    position: int, found: list[tuple[str, str, int]]
+) -> None:
+    log = Log("A").data(1).marker("abort", pid=7).data(3)
+    reads = [poll((0, 1), position=position), later((2, 3))]
+    assert anomalies(NAME, view([log], reads=reads)) == found
+    moved = [reads[0], assigned(2, at=150), reads[1]]
+    assert "poll-regression" not in [kind for kind, *_ in anomalies(NAME, view([log], reads=moved))]
+
+
 def test_a_read_uncommitted_reader_gets_aborted_records() -> None:
     seen = view(
         [GAPS],

@@ -70,6 +70,15 @@ OUTSIDE: Mapping[str, Sequence[Send]] = {
 }
 
 
+@pytest.mark.parametrize(("epoch", "allowed"), [(1, True), (2, False)])
+def test_nothing_is_lost_that_was_sent_after_a_sample_of_the_new_leader(
+    epoch: int, allowed: bool
+) -> None:
+    sampled = {"A": samples((2, 2), epochs=[epoch])}
+    found = judged("lost-write", history(OLD, NEW, watermarks=sampled))
+    assert found == [("lost-write", "A", 2, allowed)]
+
+
 def test_acknowledged_records_that_were_lost_are_allowed() -> None:
     seen = history(OLD, NEW)
     assert judged("lost-write", seen) == [("lost-write", "A", 2, True)]

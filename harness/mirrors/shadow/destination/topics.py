@@ -296,7 +296,7 @@ _MOST_REPLICAS: Final = 3
 
 
 class Placement:
-    """The replicas of partitions now, and after a failover."""
+    """Where partitions are, and where a failover will put them."""
 
     def __init__(
         self, mirrored: MirroredLog, destination: Destination, membership: Membership
