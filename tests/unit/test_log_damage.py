@@ -221,6 +221,29 @@ def test_a_payload_that_looks_like_a_batch_is_never_one(tmp_path: Path, length: 
                 assert 9 not in found.headers.producer_id[found.headers.crc_ok]
 
 
+@settings(max_examples=150)
+@given(st.data())
+def test_only_a_batch_with_a_wrong_length_is_missing(data: st.DataObject) -> None:
+    """Whatever payloads hold; no length is drawn that leads to the batch in a payload."""
+    fakes = [batch(at, [record(b"x")], leader_epoch=77) for at in range(6)]
+    values = st.lists(st.sampled_from([b"", b"\x02" * 70, *fakes]), max_size=3).map(b"".join)
+    log = [batch(n, [record(b"v", headers=((b"h", data.draw(values)),))]) for n in range(5)]
+    wrong = data.draw(st.integers(0, 3))
+    off = st.integers(-5, 5).filter(bool).map(lambda by: len(log[wrong]) - layout.LENGTH_ENDS + by)
+    beyond = st.integers(sum(map(len, log)), 2**31 - 1)
+    length = data.draw(st.integers(-(2**31), 48) | off | beyond)
+    log[wrong] = with_length(log[wrong], length)
+    with tempfile.TemporaryDirectory() as folder:
+        found = batches.scan([segment(Path(folder) / FOLDER, log)]).headers
+    assert 77 not in found.leader_epoch
+    whole = set(found.base_offset[found.crc_ok].tolist())
+    if 0 < length - 48 <= sum(map(len, log)):
+        # from where that leads to, the walk may go on to nowhere
+        assert {*range(wrong)} <= whole <= {*range(5)} - {wrong}
+    else:
+        assert whole == {*range(5)} - {wrong}
+
+
 def test_many_wrong_lengths_take_little_time(tmp_path: Path) -> None:
     many = [batch(n, [record(b"v" * 40)]) for n in range(20_000)]
     log = [with_length(each, -1) if n % 2 else each for n, each in enumerate(many)]
