@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from linkflap.harness.machine import ledger
 from linkflap.harness.model.wait import until
 
 # If a shell starts pytest in the background, SIGINT is ignored, and child processes inherit that.
@@ -128,6 +129,21 @@ class Running:
     def alive(self) -> list[psutil.Process]:
         """The noted processes that are still alive."""
         return [p for p in self.seen if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+    def leaves_nothing(self, *, within: float = 120) -> None:
+        """Waits until the noted processes are gone, and what they leased is given back."""
+        until(
+            lambda: not self.alive(),
+            within=within,
+            what="every process below the command to be gone",
+            state=self.alive,
+        )
+        until(
+            lambda: not ledger.entries(),
+            within=within,
+            what="its ports and children to be given back",
+            state=ledger.entries,
+        )
 
 
 def start(arguments: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> Running:

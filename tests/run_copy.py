@@ -22,12 +22,7 @@ from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.pieces import PARTS, history_rows
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.read.rows import BATCHES, HISTORY
-from tests.kafka_log import (
-    batches_in,
-    field_of,
-    recrc,
-    rewrite,
-)
+from tests.kafka_log import batches_in, field_of, recrc, rewrite
 
 Row = dict[str, Any]
 """A line of a run directory's JSON, which mutations may change."""

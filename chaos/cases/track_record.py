@@ -11,13 +11,7 @@ from typing import Final
 
 from linkflap.chaos.cases import registry
 from linkflap.chaos.cases.case import Case, Kind, Outcome, number, too_few, words
-from linkflap.chaos.cases.results import (
-    STORED,
-    CaseTally,
-    StoredResult,
-    load,
-    tallies,
-)
+from linkflap.chaos.cases.results import STORED, CaseTally, StoredResult, load, tallies
 from linkflap.harness.model.errors import InputError
 
 _HEAD: Final = """\

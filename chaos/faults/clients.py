@@ -6,20 +6,10 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final, cast
 
-from linkflap.chaos.faults.base import (
-    FaultBase,
-    wait,
-    watch,
-)
+from linkflap.chaos.faults.base import FaultBase, wait, watch
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.protocols import (
-    Bite,
-    DiedProcess,
-    Moment,
-    Program,
-    World,
-)
+from linkflap.harness.model.protocols import Bite, DiedProcess, Moment, Program, World
 from linkflap.harness.model.scenario import (
     WITH_TRANSACTIONS,
     FaultSpec,

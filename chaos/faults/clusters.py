@@ -13,11 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from linkflap.chaos.faults import base
-from linkflap.chaos.faults.base import (
-    FaultBase,
-    milliseconds,
-    settings,
-)
+from linkflap.chaos.faults.base import FaultBase, milliseconds, settings
 from linkflap.chaos.faults.brokers import (
     ANSWERS_WITHIN,
     HEALS_WITHIN,

@@ -19,11 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from linkflap.chaos.faults.base import (
-    FaultBase,
-    wait,
-    watch,
-)
+from linkflap.chaos.faults.base import FaultBase, wait, watch
 from linkflap.chaos.faults.brokers import HEALS_WITHIN
 from linkflap.chaos.faults.clusters import cluster_of, cluster_reason
 from linkflap.harness.capture.replicas import epochs_in, log_end

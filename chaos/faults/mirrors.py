@@ -13,11 +13,7 @@ from typing import ClassVar, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from linkflap.chaos.faults.base import (
-    FaultBase,
-    wait,
-    watch,
-)
+from linkflap.chaos.faults.base import FaultBase, wait, watch
 from linkflap.chaos.faults.clusters import ElectedLoss
 from linkflap.harness.model.errors import (
     DeadlineExceeded,

@@ -18,12 +18,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from linkflap.chaos.faults.base import (
-    FaultBase,
-    number,
-    wait,
-    watch,
-)
+from linkflap.chaos.faults.base import FaultBase, number, wait, watch
 from linkflap.chaos.faults.clusters import cluster_of, cluster_reason
 from linkflap.harness.model import events
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError

@@ -41,11 +41,7 @@ from linkflap.harness.machine.broker_commands import UNDONE_BY, BrokerCommand
 from linkflap.harness.machine.cache import LOG
 from linkflap.harness.machine.cleanup import private_folder, start_watchdog
 from linkflap.harness.machine.engine_leftovers import StillThere
-from linkflap.harness.model.errors import (
-    DeadlineExceeded,
-    FaultError,
-    InputError,
-)
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
 from linkflap.harness.model.events import ClusterReady
 from linkflap.harness.model.protocols import (
     BrokerState,
@@ -65,11 +61,7 @@ from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_se
 from linkflap.harness.runtimes.kraft.broker import END_WITHIN, ClusterProgram
 from linkflap.harness.runtimes.kraft.cluster import CreatesTopics
 from linkflap.harness.runtimes.kraft.configuration import paths_into
-from linkflap.harness.runtimes.kraft.deployment import (
-    LINK_MEMORY,
-    require_certificates,
-    started,
-)
+from linkflap.harness.runtimes.kraft.deployment import LINK_MEMORY, require_certificates, started
 from linkflap.harness.runtimes.toxiproxy.link import TopicMarks, ToxiproxyLink
 from linkflap.harness.wire import address_rewriter, messages
 from linkflap.harness.wire.access import NoAnswer, access_to, host_and_port

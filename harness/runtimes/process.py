@@ -4,26 +4,16 @@ engine, no root, no images."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from linkflap.harness.machine import children
-from linkflap.harness.model.protocols import Spawn
-from linkflap.harness.runtimes.kraft.broker import KafkaService, ServicePlan
-from linkflap.harness.runtimes.kraft.cluster import KraftCluster
-from linkflap.harness.runtimes.kraft.configuration import BrokerPorts
-from linkflap.harness.runtimes.kraft.installation import Installation, service_command
-
-if TYPE_CHECKING:
-    pass
-from dataclasses import replace
-
-from linkflap.harness.machine import cache
+from linkflap.harness.machine import cache, children
 from linkflap.harness.machine import java as javas
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.machine.leases import Lease
-from linkflap.harness.model.protocols import Recorder, WireRecording
+from linkflap.harness.model.protocols import Recorder, Spawn, WireRecording
 from linkflap.harness.model.security import beside
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.runtimes.distribution import kafka as distribution
@@ -32,12 +22,15 @@ from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
 from linkflap.harness.runtimes.distribution.kafka import kafka, look_for
 from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
 from linkflap.harness.runtimes.kraft import training
+from linkflap.harness.runtimes.kraft.broker import KafkaService, ServicePlan
+from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.runtimes.kraft.configuration import (
     ACCESS,
     CLIENT,
     CONTROLLER,
     INTERNAL,
     RECORDED,
+    BrokerPorts,
 )
 from linkflap.harness.runtimes.kraft.deployment import (
     ClusterRecorder,
@@ -46,10 +39,15 @@ from linkflap.harness.runtimes.kraft.deployment import (
     started,
 )
 from linkflap.harness.runtimes.kraft.installation import (
+    Installation,
     archive_name,
     log_dir_template,
+    service_command,
 )
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
+
+if TYPE_CHECKING:
+    pass
 
 
 class ProcessCluster(KraftCluster):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
@@ -11,22 +14,15 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.payload import drawn_seed
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import Anomaly, CheckResult, Failover, Verdict
 
 if TYPE_CHECKING:
-    from linkflap.judging.verifier import VerifierAnswer
-import os
-import secrets
-import time
-from typing import TYPE_CHECKING
-
-from linkflap.harness.model.payload import drawn_seed
-
-if TYPE_CHECKING:
     from linkflap.harness.model.scenario import Option, Scenario
     from linkflap.harness.model.topology import Topology
+    from linkflap.judging.verifier import VerifierAnswer
 
 
 LARGEST_SEED: Final = 2**32 - 1

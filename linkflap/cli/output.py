@@ -10,30 +10,26 @@ The run directory and the files that a command makes: their names, and whether t
 
 from __future__ import annotations
 
+import contextlib
 import io
+import logging
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Final, TextIO, cast
-
-from linkflap.harness.model.errors import EnvironmentFailure
-from linkflap.harness.model.texts import for_terminal, printable
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-import contextlib
-import logging
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TextIO, cast
 
 import click
 
-from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.texts import for_terminal, printable
 
 if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
     from linkflap.report.progress import Progress
 
 

@@ -31,16 +31,7 @@ from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.harness.model.wait import until
 from linkflap.harness.version import INSTALLED
 from linkflap.judging import messages
-from linkflap.judging.messages import (
-    Busy,
-    Bye,
-    Failed,
-    Hello,
-    Judge,
-    JudgedRun,
-    Lines,
-    Reply,
-)
+from linkflap.judging.messages import Busy, Bye, Failed, Hello, Judge, JudgedRun, Lines, Reply
 
 _STARTS_WITHIN: Final = 120.0
 _GREETS_WITHIN: Final = 60.0

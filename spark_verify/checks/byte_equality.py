@@ -58,14 +58,7 @@ from linkflap.spark_verify.checks.parts.generations import compacted, examined
 from linkflap.spark_verify.checks.parts.logs import locate, outside
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, compared_offsets, judged_hops
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
-from linkflap.spark_verify.facts.view import (
-    DATA,
-    Batches,
-    Bools,
-    Ints,
-    PartitionView,
-    Replica,
-)
+from linkflap.spark_verify.facts.view import DATA, Batches, Bools, Ints, PartitionView, Replica
 
 KEPT_OVER_LINKS: Final = (*(name for name in KEPT if name != "leader_epoch"), "coordinator_epoch")
 _HEADER: Final = frozenset((*KEPT_OVER_LINKS, TIME))

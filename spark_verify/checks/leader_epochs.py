@@ -56,13 +56,7 @@ from linkflap.spark_verify.checks.parts.logs import changes, locate, outside
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
 from linkflap.spark_verify.checks.parts.replicas import falls
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration, on_cluster
-from linkflap.spark_verify.facts.view import (
-    NO_EPOCH,
-    Ints,
-    PartitionView,
-    Replica,
-    Watermarks,
-)
+from linkflap.spark_verify.facts.view import NO_EPOCH, Ints, PartitionView, Replica, Watermarks
 
 
 def reused(replicas: Sequence[Replica], *, cleaned: int) -> Iterator[Finding]:

@@ -30,14 +30,7 @@ from typing import Final
 import numpy as np
 
 from linkflap.harness.model.scenario import OWN_PRODUCER
-from linkflap.spark_verify.checks.base import (
-    AnomalyKind,
-    Check,
-    Examined,
-    Finding,
-    Found,
-    Unjudged,
-)
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import generations
 from linkflap.spark_verify.checks.parts.logs import locate
 from linkflap.spark_verify.facts.eras import FOREVER, history, skew

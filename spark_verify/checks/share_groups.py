@@ -62,14 +62,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     of_readers,
     replica_of,
 )
-from linkflap.spark_verify.checks.parts.logs import (
-    Log,
-    among,
-    changes,
-    distinct,
-    locate,
-    runs,
-)
+from linkflap.spark_verify.checks.parts.logs import Log, among, changes, distinct, locate, runs
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import planner
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration

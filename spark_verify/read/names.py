@@ -32,14 +32,7 @@ from linkflap.spark_verify.checks.parts.logs import among, changes, copies, loca
 from linkflap.spark_verify.checks.parts.outcomes import uids_of
 from linkflap.spark_verify.facts.eras import Era, history
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send, Sends
-from linkflap.spark_verify.facts.view import (
-    DATA,
-    Bools,
-    Ints,
-    PartitionView,
-    Records,
-    Replica,
-)
+from linkflap.spark_verify.facts.view import DATA, Bools, Ints, PartitionView, Records, Replica
 
 _NO_ID: Final = -1
 _LARGEST: Final = 2**63 - 1

@@ -11,12 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from linkflap.harness.model.history import (
-    Operation,
-    OperationKind,
-    OutcomeName,
-    SendGroup,
-)
+from linkflap.harness.model.history import Operation, OperationKind, OutcomeName, SendGroup
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from tests.faithful.clusters import ABORT, COMMIT, WRAP, Cluster, Entry, Log, Rec, Spot
 from tests.faithful.coordinators import began, decided, done, fence, goes_on, ongoing

@@ -36,21 +36,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     running.close()
 
 
-def assert_nothing_left(run: Running, *, within: int) -> None:
-    until(
-        lambda: not run.alive(),
-        within=within,
-        what="every process below the run to be gone",
-        state=run.alive,
-    )
-    until(
-        lambda: not ledger.entries(),
-        within=within,
-        what="its ports and children to be given back",
-        state=ledger.entries,
-    )
-
-
 def assert_interrupted(run: Running, tmp_path: Path) -> None:
     # Blank lines come from rich or from the shell's ^C.
     said = [
@@ -84,7 +69,7 @@ def test_a_signal_at_any_moment_ends_the_run_in_order(
     run.look()
     run.send(number, to_group=to_group)
     assert run.ends() == 130
-    assert_nothing_left(run, within=120)
+    run.leaves_nothing()
     assert_interrupted(run, tmp_path)
 
 
@@ -96,7 +81,7 @@ def test_a_second_ctrl_c_while_it_stops_changes_nothing(run: Running, tmp_path: 
     run.send(signal.SIGINT)
     run.says("stopping already")
     assert run.ends() == 130
-    assert_nothing_left(run, within=120)
+    run.leaves_nothing()
     assert_interrupted(run, tmp_path)
 
 
@@ -110,7 +95,7 @@ def test_a_third_ends_it_at_once(run: Running, tmp_path: Path) -> None:
     run.says("stopping already")
     run.send(signal.SIGINT)
     assert run.ends(within=30) == 130
-    assert_nothing_left(run, within=120)
+    run.leaves_nothing()
 
 
 @pytest.mark.nightly
@@ -119,7 +104,7 @@ def test_a_signal_while_spark_judges(run: Running, tmp_path: Path) -> None:
     run.look()
     run.send(signal.SIGINT, to_group=True)
     assert run.ends() == 130
-    assert_nothing_left(run, within=120)
+    run.leaves_nothing()
     assert not [line for line in run.said if "Traceback" in line], run.said
     assert RunReader(tmp_path / "run").run.status == "finished"
 
@@ -132,7 +117,7 @@ def test_kill_9_in_the_middle_leaves_nothing_but_a_readable_run_directory(
     assert len(run.alive()) >= 2 + 4 + 1, "two brokers, four proxies' servers, a mirror"
     run.send(signal.SIGKILL)
     run.ends()
-    assert_nothing_left(run, within=120)
+    run.leaves_nothing()
     env = environment(tmp_path / "ledger")
     cleaned = linkflap("clean", env=env, cwd=tmp_path)
     assert cleaned.returncode == 0

@@ -33,11 +33,7 @@ from linkflap.chaos.faults import FAULTS
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.cluster_mirroring import mirror as cluster_mirroring
 from linkflap.harness.mirrors.cluster_mirroring.admin import MIRRORING
-from linkflap.harness.mirrors.cluster_mirroring.comparison import (
-    acls_of,
-    agrees,
-    awaited,
-)
+from linkflap.harness.mirrors.cluster_mirroring.comparison import acls_of, agrees, awaited
 from linkflap.harness.mirrors.cluster_mirroring.mirror import ClusterMirror
 from linkflap.harness.mirrors.cluster_mirroring.state_topic import differing, ids_of, latest, read
 from linkflap.harness.model.errors import FaultError, InputError

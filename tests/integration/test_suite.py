@@ -135,21 +135,6 @@ def known(root: Path) -> tuple[dict[int, RunResult], dict[int, str]]:
     }
 
 
-def assert_nothing_left(running: Running) -> None:
-    until(
-        lambda: not running.alive(),
-        within=120,
-        what="every process below the suite to be gone",
-        state=running.alive,
-    )
-    until(
-        lambda: not ledger.entries(),
-        within=120,
-        what="its ports and children to be given back",
-        state=ledger.entries,
-    )
-
-
 def interrupt(running: Running, root: Path, phase: Callable[[Path, Running], bool]) -> int:
     """Ctrl-C as soon as it is in a phase; returns its exit status."""
     until(
@@ -174,7 +159,7 @@ def test_ctrl_c_in_each_phase_loses_and_invents_nothing(
     for phase in (recording, judging, shrinking, writing):
         with closing(start(GO_ON if root.exists() else SUITE, env=env, cwd=tmp_path)) as running:
             status = interrupt(running, root, phase)
-            assert_nothing_left(running)
+            running.leaves_nothing()
         # The last phase may end before it is noticed.
         assert status == 130 or (phase is writing and status == 1), running.said
         assert not [line for line in running.said if "Traceback" in line], running.said
@@ -239,7 +224,7 @@ def test_a_disk_that_fills_up_ends_the_suite_in_one_sentence_and_it_goes_on_when
         before = known(root)
         filler = fill(disk)
         status = running.ends(within=900)
-        assert_nothing_left(running)
+        running.leaves_nothing()
     print(f"{phase.__name__}: status {status}: {running.said[-1:]}")  # noqa: T201
     assert not [line for line in running.said if "Traceback" in line], running.said
     assert status not in (0, 1), running.said
@@ -330,7 +315,7 @@ def test_kill_9_at_random_moments_loses_and_invents_nothing(
         began = time.monotonic()
         with closing(begin(tmp_path, killed_env)) as running:
             seen = kill(running, rng, at_verdict=number % 3 == 2)
-            assert_nothing_left(running)
+            running.leaves_nothing()
         if (tmp_path / "suite" / "suite.json").exists():
             after = known(tmp_path / "suite")
             assert_kept(before, after)
@@ -419,18 +404,7 @@ def test_a_killed_soak_leaves_nothing_and_goes_on(
         running.send(signal.SIGKILL)
         running.ends()
         assert running.seen, "clusters live on between rounds"
-        until(
-            lambda: not running.alive(),
-            within=120,
-            what="every process below the soak to be gone",
-            state=running.alive,
-        )
-        until(
-            lambda: not ledger.entries(),
-            within=120,
-            what="what it leased to be given back",
-            state=ledger.entries,
-        )
+        running.leaves_nothing()
     before = SuiteFolder.open(tmp_path / "suite").results
     assert before
     done = linkflap("suite", "--resume", "suite", env=env, cwd=tmp_path, within=1800)

@@ -6,12 +6,7 @@ import contextlib
 from typing import Final
 
 from linkflap.chaos.cases.bench import WITHIN, Bench, wait_for
-from linkflap.chaos.cases.branch_mirror import (
-    STOPPED,
-    BranchMirror,
-    branch_mirror,
-    one_coordinator,
-)
+from linkflap.chaos.cases.branch_mirror import STOPPED, BranchMirror, branch_mirror, one_coordinator
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools import wire
 from linkflap.harness.mirrors.cluster_mirroring.admin import VerbRefused

@@ -13,12 +13,7 @@ from typing import Final
 from confluent_kafka import KafkaException
 
 from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench, wait_for
-from linkflap.chaos.cases.branch_mirror import (
-    STOPPED,
-    BranchMirror,
-    branch_mirror,
-    one_coordinator,
-)
+from linkflap.chaos.cases.branch_mirror import STOPPED, BranchMirror, branch_mirror, one_coordinator
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.tools.logs import records
 from linkflap.harness.machine.java import java_for

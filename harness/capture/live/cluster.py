@@ -22,13 +22,7 @@ from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, 
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.access import (
-    CLIENT,
-    Access,
-    AuthenticationRefused,
-    Login,
-    Unanswered,
-)
+from linkflap.harness.wire.access import CLIENT, Access, AuthenticationRefused, Login, Unanswered
 from linkflap.harness.wire.messages import Error, Message
 from linkflap.harness.wire.peer import Peer
 

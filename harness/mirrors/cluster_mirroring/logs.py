@@ -14,7 +14,7 @@ not map them: a truncated mapping kills the process that reads it (SIGBUS).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,18 +23,14 @@ import numpy as np
 
 from linkflap.harness.log import layout
 from linkflap.harness.log.batch_headers import Headers
-from linkflap.harness.model.events import JournalPartition
-from linkflap.harness.model.protocols import Cluster
+from linkflap.harness.model.events import JournalPartition, Truncation
+from linkflap.harness.model.protocols import Cluster, Recorder
 from linkflap.harness.model.threads import Background
-from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.model.topology import LinkSpec, TopicPartition
 
 if TYPE_CHECKING:
     pass
-from collections.abc import Callable, Collection
 
-from linkflap.harness.model.events import Truncation
-from linkflap.harness.model.protocols import Recorder
-from linkflap.harness.model.topology import LinkSpec
 
 _SAME: Final = ("base_offset", "length", "crc", "leader_epoch")
 """The header fields in which two logs' batches must agree to be the same batch."""

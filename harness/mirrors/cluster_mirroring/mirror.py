@@ -43,17 +43,11 @@ from linkflap.harness.mirrors.cluster_mirroring.admin import (
     summary,
     until_accepted,
 )
-from linkflap.harness.mirrors.cluster_mirroring.administration import (
-    Administration,
-)
+from linkflap.harness.mirrors.cluster_mirroring.administration import Administration
 from linkflap.harness.mirrors.cluster_mirroring.state_topic import LeftAligning, await_loaded
 from linkflap.harness.mirrors.topics import Canary, MirrorBase, create, data_topics, partitions_of
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, SetupError
-from linkflap.harness.model.events import (
-    FailoverRefused,
-    MirrorStopped,
-    VerbAnswer,
-)
+from linkflap.harness.model.events import FailoverRefused, MirrorStopped, VerbAnswer
 from linkflap.harness.model.protocols import (
     Cluster,
     Deployment,

@@ -46,20 +46,10 @@ from linkflap.harness.model.errors import (
     InputError,
     SetupError,
 )
-from linkflap.harness.model.events import (
-    MirrorLag,
-    MirrorStopped,
-    Truncation,
-)
+from linkflap.harness.model.events import MirrorLag, MirrorStopped, Truncation
 from linkflap.harness.model.guarantee import Isolation
 from linkflap.harness.model.payload import FOREIGN, uid_in
-from linkflap.harness.model.protocols import (
-    Deployment,
-    FailoverKind,
-    Mirror,
-    Recorder,
-    is_running,
-)
+from linkflap.harness.model.protocols import Deployment, FailoverKind, Mirror, Recorder, is_running
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import (

@@ -3,19 +3,29 @@ formatted directory, and class archives of the image's Java."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from linkflap.harness.machine import cache
+from linkflap.harness.machine.java import Java, java_for
+from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Spawn
 from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import hyphen_free
+from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
+from linkflap.harness.runtimes.distribution.kafka import Kafka, kafka
 from linkflap.harness.runtimes.docker.container import Container
-from linkflap.harness.runtimes.docker.network import DeploymentNetwork
+from linkflap.harness.runtimes.docker.images import custom_image, kafka_image
+from linkflap.harness.runtimes.docker.network import DeploymentNetwork, create_network
+from linkflap.harness.runtimes.kraft import training
 from linkflap.harness.runtimes.kraft.broker import KafkaService, ServicePlan
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
-from linkflap.harness.runtimes.kraft.configuration import CLIENT, BrokerPorts
+from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 from linkflap.harness.runtimes.kraft.installation import (
     LOGGING,
     Installation,
@@ -25,19 +35,6 @@ from linkflap.harness.runtimes.kraft.installation import (
 
 if TYPE_CHECKING:
     from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
-import contextlib
-from dataclasses import replace
-from functools import partial
-
-from linkflap.harness.machine import cache
-from linkflap.harness.machine.java import Java, java_for
-from linkflap.harness.machine.leases import Lease
-from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
-from linkflap.harness.runtimes.distribution.kafka import Kafka, kafka
-from linkflap.harness.runtimes.docker.images import custom_image, kafka_image
-from linkflap.harness.runtimes.docker.network import create_network
-from linkflap.harness.runtimes.kraft import training
-from linkflap.harness.runtimes.kraft.configuration import CONTROLLER, INTERNAL
 
 
 class ContainerCluster(KraftCluster):

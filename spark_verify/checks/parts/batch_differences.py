@@ -28,15 +28,7 @@ from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import Due
 from linkflap.spark_verify.checks.parts.logs import locate, read
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
-from linkflap.spark_verify.facts.view import (
-    ABORT,
-    COMMIT,
-    Batches,
-    Bools,
-    Ints,
-    Parts,
-    Replica,
-)
+from linkflap.spark_verify.facts.view import ABORT, COMMIT, Batches, Bools, Ints, Parts, Replica
 
 FIELDS: Final = ("timestamp", "key", "value", "headers")
 ABSENT: Final = ["absent on one"]

@@ -12,14 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Found
-from linkflap.spark_verify.checks.parts.logs import (
-    ABORTED,
-    Log,
-    joined,
-    locate,
-    runs,
-    together,
-)
+from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, joined, locate, runs, together
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import never, planner, reads_of
 from linkflap.spark_verify.facts.eras import LogGeneration

@@ -9,14 +9,7 @@ from random import Random
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import EventRow
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import (
-    FORCED,
-    PAIR,
-    PLANNED,
-    ROUND_TRIP,
-    drop_events,
-    mutation,
-)
+from tests.faithful.mutations.base import FORCED, PAIR, PLANNED, ROUND_TRIP, drop_events, mutation
 from tests.faithful.spec import TOPIC
 
 LINK = ("A", "B")

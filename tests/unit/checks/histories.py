@@ -522,3 +522,12 @@ def poll(
         uids=ints(*uids),
         offsets=ints(*offsets),
     )
+
+
+def kept(
+    logs: Sequence[Log], *, options: Mapping[str, str] | None = None, **rest: Unpack[History]
+) -> PartitionView:
+    """A history of a mirror that keeps offsets."""
+    return but(
+        view(logs, **rest), mirror=declared(MirrorSpec(kind="shadow", options=options or {}))
+    )

@@ -6,12 +6,7 @@ import pytest
 
 from tests.unit.checks.histories import SECOND, Log, commit, poll, send, view
 from tests.unit.checks.round_trip import trip
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    examined,
-    findings,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, examined, findings
 
 NAME = "aborted-read"
 A = Log("A").txn(1, pid=7)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
@@ -11,8 +10,6 @@ from typing import Unpack
 import pytest
 
 from linkflap.harness.capture.folders import record as record_logs
-from linkflap.harness.guarantees import declared
-from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.copied_logs import asked
@@ -29,33 +26,10 @@ from tests.kafka_log import (
 )
 from tests.oracles import agreement
 from tests.run_copy import views
-from tests.unit.checks.histories import (
-    SECOND,
-    Header,
-    History,
-    Log,
-    but,
-    mirror_stop,
-    promoted,
-    view,
-)
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    findings,
-    unjudged,
-)
+from tests.unit.checks.histories import SECOND, Header, Log, but, kept, mirror_stop, promoted, view
+from tests.unit.checks.verdicts import Rejected, anomalies, findings, unjudged
 
 NAME = "byte-equality"
-
-
-def kept(
-    logs: list[Log], *, options: Mapping[str, str] | None = None, **rest: Unpack[History]
-) -> PartitionView:
-    """A history of a mirror that keeps offsets."""
-    return but(
-        view(logs, **rest), mirror=declared(MirrorSpec(kind="shadow", options=options or {}))
-    )
 
 
 A = Log("A").data(1).data(2, 3)

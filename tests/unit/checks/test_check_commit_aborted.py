@@ -8,11 +8,7 @@ import pytest
 
 from linkflap.spark_verify.facts.partition_facts import Window
 from tests.unit.checks.histories import SECOND, Log, commit, promoted, view
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    unjudged,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, unjudged
 
 NAME = "commit-aborted"
 DIES = 500 * SECOND

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.checks.histories import SECOND, Log, promoted, samples, view
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    findings,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, findings
 
 NAME = "duplicate"
 ACCEPTED = {

@@ -36,13 +36,7 @@ from tests.unit.checks.histories import (
     uid,
     view,
 )
-from tests.unit.checks.verdicts import (
-    Rejected,
-    examined,
-    findings,
-    found_in,
-    unjudged,
-)
+from tests.unit.checks.verdicts import Rejected, examined, findings, found_in, unjudged
 
 INPUTS = 4
 """Offsets 0 to 3 are inputs here, with payload ids 1 to 4."""

@@ -11,11 +11,7 @@ from linkflap.spark_verify.facts.partition_facts import Refusal
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import SECOND, Log, commit, poll, promoted, samples, send, view
 from tests.unit.checks.round_trip import trip
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    unjudged,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, unjudged
 
 DIED = 500 * SECOND
 

@@ -7,12 +7,7 @@ import pytest
 from tests.unit.checks.histories import SECOND, Log, commit, promoted, send, view
 from tests.unit.checks.round_trip import ACKED as TRIP
 from tests.unit.checks.round_trip import on_b, trip
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    findings,
-    unjudged,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, findings, unjudged
 
 NAME = "ghost-ack"
 ACCEPTED = {

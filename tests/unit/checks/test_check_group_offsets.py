@@ -16,13 +16,7 @@ from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.scenarios import scenario_of
 from tests.unit.checks.histories import SECOND, Log, but, poll, promoted, samples, view
-from tests.unit.checks.verdicts import (
-    Rejected,
-    due_at,
-    examined,
-    findings,
-    unjudged,
-)
+from tests.unit.checks.verdicts import Rejected, due_at, examined, findings, unjudged
 
 NAME = "group-offsets"
 

@@ -7,12 +7,7 @@ import pytest
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import SECOND, Log, commit, mirror_stop, poll, promoted, send, view
 from tests.unit.checks.round_trip import before, trip
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    findings,
-    unjudged,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, findings, unjudged
 
 NAME = "inconsistent-offset"
 A = Log("A").data(1)

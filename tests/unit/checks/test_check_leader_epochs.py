@@ -20,11 +20,7 @@ from tests.unit.checks.histories import (
     view,
 )
 from tests.unit.checks.round_trip import before, emptied, on_b, trip
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    examined,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, examined
 
 NAME = "leader-epochs"
 KEEP = {"leader_epochs": "keep"}

@@ -10,11 +10,7 @@ import pytest
 
 from linkflap.harness.model.events import RecordsDeleted, SettingsSampled
 from linkflap.harness.model.scenario import TopicSpec
-from linkflap.spark_verify.facts.partition_facts import (
-    Deletion,
-    ReplicaSample,
-    Window,
-)
+from linkflap.spark_verify.facts.partition_facts import Deletion, ReplicaSample, Window
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
 from linkflap.spark_verify.read.partition_events import partition_facts
 from linkflap.topologies import parse

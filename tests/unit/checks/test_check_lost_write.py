@@ -24,12 +24,7 @@ from tests.unit.checks.histories import (
 )
 from tests.unit.checks.round_trip import ACKED as TRIP
 from tests.unit.checks.round_trip import AWAY, home_again, on_b, trip
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    findings,
-    unjudged,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, findings, unjudged
 
 NAME = "lost-write"
 A3 = Log("A").txn(1, 2, 3, pid=7)

@@ -20,12 +20,7 @@ from tests.unit.checks.histories import (
     promoted,
     view,
 )
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    findings,
-    unjudged,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, findings, unjudged
 
 
 def pair(a: Log, b: Log, **rest: Unpack[History]) -> PartitionView:

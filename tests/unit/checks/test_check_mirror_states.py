@@ -19,11 +19,7 @@ from linkflap.spark_verify.facts.partition_facts import (
 from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
 from tests.unit.checks.histories import SECOND, Log, promoted, reversed_, samples, send, view
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    findings,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, findings
 
 NAME = "mirror-states"
 A2, B1 = Log("A").data(1, 2), Log("B").data(1)

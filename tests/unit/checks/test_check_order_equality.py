@@ -13,12 +13,7 @@ from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.names import named_by_content
 from tests.unit.checks.histories import SECOND, Log, but, commit, promoted, send, view
 from tests.unit.checks.round_trip import emptied
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    findings,
-    unjudged,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, findings, unjudged
 
 NAME = "order-equality"
 ACCEPTED = {

@@ -9,11 +9,7 @@ import pytest
 
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import Log, commit, promoted, send, uid, view
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    findings,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, findings
 
 NAME = "producer-id-uniqueness"
 P1, P2 = (partial(uid, process) for process in (1, 2))

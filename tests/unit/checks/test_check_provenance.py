@@ -8,11 +8,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Unjudged
 from tests.unit.checks.histories import SECOND, Log, but, commit, promoted, reversed_, send, view
 from tests.unit.checks.round_trip import trip
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    findings,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, findings
 
 NAME = "provenance"
 ACCEPTED = {

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Unpack
-
 import pytest
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
-from linkflap.spark_verify.facts.view import PartitionView
 from tests.kafka_log import crc_with_id
 from tests.scenarios import scenario_of
-from tests.unit.checks.histories import SECOND, History, Log, but, mirror_stop, promoted, view
+from tests.unit.checks.histories import SECOND, Log, kept, mirror_stop, promoted, view
 from tests.unit.checks.round_trip import on_a, on_b, trip
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    due_at,
-    findings,
-    unjudged,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, due_at, findings, unjudged
 
 NAME = "record-equality"
-
-
-def kept(
-    logs: list[Log], *, options: Mapping[str, str] | None = None, **rest: Unpack[History]
-) -> PartitionView:
-    """A history of a mirror that keeps offsets."""
-    return but(
-        view(logs, **rest), mirror=declared(MirrorSpec(kind="shadow", options=options or {}))
-    )
 
 
 A = Log("A").data(1).data(2, 3)

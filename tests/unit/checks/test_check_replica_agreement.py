@@ -9,12 +9,7 @@ import pytest
 
 from linkflap.spark_verify.facts.view import NULL, PartitionView, digested
 from tests.unit.checks.histories import Header, Log, but, view
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    findings,
-    unjudged,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, findings, unjudged
 
 NAME = "replica-agreement"
 NEEDS_NO_EVENTS = (

@@ -5,11 +5,7 @@ from __future__ import annotations
 from linkflap.spark_verify.facts.partition_facts import Window
 from tests.unit.checks.histories import Log, but, promoted, uid, view
 from tests.unit.checks.round_trip import on_b, trip
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    findings,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, findings
 
 NAME = "send-order"
 ACCEPTED = {

@@ -16,13 +16,7 @@ from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.verdict.allowances import why_allowed
 from tests.unit.checks.histories import SECOND, History, Log, Sent, but, promoted, send, uid, view
 from tests.unit.checks.round_trip import AWAY, BACK, home_again
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    assert_rejected,
-    findings,
-    unjudged,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, assert_rejected, findings, unjudged
 
 NAME = "sequence-continuity"
 ACCEPTED = {

@@ -11,12 +11,7 @@ from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import SECOND, Log, commit, ints, samples, send, view
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    findings,
-    unjudged,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, findings, unjudged
 
 NAME = "share-groups"
 LOG = Log("A").txn(1, pid=7)

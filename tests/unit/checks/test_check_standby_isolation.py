@@ -12,12 +12,7 @@ from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import SECOND, History, Log, promoted, send, view
 from tests.unit.checks.round_trip import ACKED, emptied, on_b, trip
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    findings,
-    unjudged,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, findings, unjudged
 
 NAME = "standby-isolation"
 CHECK = REGISTRY[NAME]

@@ -12,11 +12,7 @@ from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.partition_facts import Comparison, TopicSettings, Window
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import SECOND, Log, but, promoted, view
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    unjudged,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, unjudged
 
 NAME = "topic-sync"
 RETENTION = ("retention.ms", "1000", None)

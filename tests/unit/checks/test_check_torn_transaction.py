@@ -15,13 +15,7 @@ from linkflap.spark_verify.checks.base import Found, PartialFinding
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.verdict.allowances import why_allowed
 from tests.unit.checks.histories import History, Log, commit, poll, promoted, view
-from tests.unit.checks.verdicts import (
-    Rejected,
-    examined,
-    findings,
-    found_in,
-    unjudged,
-)
+from tests.unit.checks.verdicts import Rejected, examined, findings, found_in, unjudged
 
 NAME = "torn-transaction"
 A12 = Log("A").txn(1, 2, pid=7)

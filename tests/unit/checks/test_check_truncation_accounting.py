@@ -30,11 +30,7 @@ from tests.unit.checks.round_trip import (
     trip,
     truncation,
 )
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    unjudged,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, unjudged
 
 
 def in_epochs(*epochs: tuple[int, int]) -> PartitionView:

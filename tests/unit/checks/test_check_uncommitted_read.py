@@ -16,12 +16,7 @@ from tests.unit.checks.histories import (
     view,
 )
 from tests.unit.checks.round_trip import trip
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    examined,
-    findings,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, examined, findings
 
 NAME = "uncommitted-read"
 A = Log("A").txn(1, pid=7)

@@ -13,13 +13,7 @@ from linkflap.spark_verify.facts.sends_and_reads import Read
 from tests.scenarios import scenario_of
 from tests.unit.checks.histories import SECOND, Log, commit, poll, promoted, samples, send, view
 from tests.unit.checks.round_trip import ACKED, trip
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    due_at,
-    examined,
-    findings,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, due_at, examined, findings
 
 NAME = "unseen"
 A = Log("A").data(1, 2)

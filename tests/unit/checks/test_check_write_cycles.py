@@ -16,13 +16,7 @@ from linkflap.spark_verify.checks.write_cycles import components
 from linkflap.spark_verify.facts.sends_and_reads import Send
 from tests.scenarios import scenario_of
 from tests.unit.checks.histories import Committed, Log, commit, ints, view
-from tests.unit.checks.verdicts import (
-    Rejected,
-    anomalies,
-    due_at,
-    findings,
-    found_in,
-)
+from tests.unit.checks.verdicts import Rejected, anomalies, due_at, findings, found_in
 
 NAME = "write-cycles"
 NEEDS_NO_EVENTS = "it follows what clients sent and what they got, wherever that was"

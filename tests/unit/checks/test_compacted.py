@@ -20,16 +20,7 @@ from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import NULL, PartitionView, digested, no_parts
 from linkflap.spark_verify.read.partition_events import compacted_below
 from tests.kafka_log import batch, record, segment
-from tests.unit.checks.histories import (
-    History,
-    Log,
-    but,
-    commit,
-    poll,
-    promoted,
-    send,
-    view,
-)
+from tests.unit.checks.histories import History, Log, but, commit, poll, promoted, send, view
 from tests.unit.checks.verdicts import anomalies, findings, unjudged
 
 A = Log("A").data(1).data(2).data(3)
