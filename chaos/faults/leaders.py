@@ -174,9 +174,8 @@ class LeadershipMove(FaultBase):
         what = f"the partitions of {self._cluster.name} to have their leaders again"
         wait(healed, within=MOVES_BACK_WITHIN, what=what, every=0.2, state=lambda: left[:5])
         return [
-            f"all formerly in-sync replicas of {len(self._before)} partitions are in sync, and "
-            "the first "
-            "replicas lead"
+            f"formerly in-sync replicas are in the ISR of all {len(self._before)} partitions, and "
+            "the first replicas lead"
         ]
 
 
