@@ -300,6 +300,13 @@ class Scenario:
         return any(w.kind == "readers" for w in self.workloads)
 
     @property
+    def reading_committed(self) -> Scenario:
+        """The same without the workloads whose consumers read uncommitted: relays read committed,
+        and the isolation of a program of the user's is not known."""
+        left = (w for w in self.workloads if w.options.get("isolation") != "read_uncommitted")
+        return replace(self, workloads=tuple(left))
+
+    @property
     def acknowledged(self) -> bool:
         """Whether any workload writes and its acknowledgements are recorded: of programs of the
         user's they are only on the wire."""

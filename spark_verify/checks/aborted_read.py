@@ -107,4 +107,5 @@ CHECK = Check(
     follows=frozenset({"order-equality", "marker-pairing", "commit-aborted", "provenance"}),
     kernel=kernel,
     judges_readers=True,
+    only_read_committed=True,
 )

@@ -206,9 +206,10 @@ class Check:
     records that linkflap's clients did not write, so those need not be decoded. `of_replicas`: it
     compares the replicas of a cluster. `time_based`: its findings depend on times, so a host stall
     makes it unknown. `judges_readers`: it judges readers; other checks with reads among their
-    inputs learn from them what must be there. `only_relays`: it examines the reads of relays, and
-    no other reader. `only_of`: it examines only transactions, or only batches of producers with an
-    id. If no client of a recorded run used one, nothing is due.
+    inputs learn from them what must be there. `only_read_committed`: it examines only what readers
+    with this isolation got. `only_relays`: it examines the reads of relays, and no other reader.
+    `only_of`: it examines only transactions, or only batches of producers with an id. If no client
+    of a recorded run used one, nothing is due.
     `measure`: computes the cost of a run's failovers from all its partial findings and its events.
     `follows` names the checks from whose anomalies those of this one may follow
     (`spark_verify.verdict.causes`).
@@ -235,6 +236,7 @@ class Check:
     of_replicas: bool = False
     time_based: bool = False
     judges_readers: bool = False
+    only_read_committed: bool = False
     only_relays: bool = False
     only_of: Literal["", "transactions", "producer ids"] = ""
     internal: bool = False
@@ -252,10 +254,15 @@ class Check:
         """Where something is due, in words."""
         words = {"native": "where clients write", "mirrored": "where a link leads"}
         asked = f", once a client has asked for {self.only_of}" if self.only_of else ""
+        heard = ", if a workload reads with read_committed" if self.only_read_committed else ""
         return (
-            self.when
-            or " and ".join(f"{origin} ones {words[origin]}" for origin in sorted(self.due))
-        ) + asked
+            (
+                self.when
+                or " and ".join(f"{origin} ones {words[origin]}" for origin in sorted(self.due))
+            )
+            + asked
+            + heard
+        )
 
 
 RUN_GUARANTEES: Final[Mapping[str, str]] = {

@@ -137,4 +137,5 @@ CHECK = Check(
     follows=frozenset({"order-equality", "marker-pairing", "last-stable-offset"}),
     kernel=kernel,
     judges_readers=True,
+    only_read_committed=True,
 )

@@ -16,7 +16,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from linkflap.harness.model.events import Event, Failover, MirrorCrashed, MirrorState, of_kind
-from linkflap.harness.model.scenario import add_readers, full_names, program_at, unread
+from linkflap.harness.model.scenario import (
+    READERS,
+    Scenario,
+    add_readers,
+    full_names,
+    program_at,
+    unread,
+)
 from linkflap.harness.model.topology import ANY_NAME, Topology
 from linkflap.harness.rundir import Run
 from linkflap.spark_verify.checks.base import Check
@@ -163,9 +170,23 @@ def _due_by_scenario(
     """
     if check.due_at is not None:
         return sorted(check.due_at(run.scenario, promotions))
-    if run.recorded and check.judges_readers and not run.scenario.has_readers:
+    if run.recorded and no_readers(check, run.scenario):
         return []
     return [each for each in _due_anywhere(check, planned, run, promotions) if each[1] in check.due]
+
+
+def no_readers(check: Check, scenario: Scenario) -> str:
+    """Which readers a check judges that the scenario does not have; empty if it has them, or the
+    check judges none.
+
+    Without readers of committed records, a relay, a share group or a program may still be one.
+    """
+    if not check.judges_readers:
+        return ""
+    if not scenario.has_readers:
+        return "readers"
+    others = any(w.kind in READERS or w.record for w in scenario.reading_committed.workloads)
+    return "read_committed readers" if check.only_read_committed and not others else ""
 
 
 def _due_to_foreign(
@@ -281,7 +302,8 @@ def nothing_seen(
     """Reasons for each cluster and origin that were due and not examined, with the failed mirror
     parts or missing readers that explain it.
     """
-    silent = unread(run.scenario) if run.recorded and check.judges_readers else {}
+    scenario = run.scenario.reading_committed if check.only_read_committed else run.scenario
+    silent = unread(scenario) if run.recorded and check.judges_readers else {}
     without_reader = {c: home for c, home in silent.items() if c not in promoted}
     for cluster, origin in due:
         if examined.get((cluster, origin)):
@@ -303,8 +325,9 @@ def _none_of(check: Check, cluster: str, origin: str, without_reader: Mapping[st
             "were there is unknown"
         )
     if cluster in without_reader:
+        reader = "read_committed reader" if check.only_read_committed else "reader"
         return (
-            f"no reader read the {origin} records of {cluster}: "
+            f"no {reader} read the {origin} records of {cluster}: "
             f"{add_readers(cluster, without_reader[cluster])}"
         )
     return f"no {origin} {check.unit} of {cluster} were there to examine"

@@ -64,6 +64,7 @@ from linkflap.spark_verify.verdict.due import (
     foreign_homes,
     idle,
     never_synced,
+    no_readers,
     not_carried,
     nothing_seen,
     unread_after_failback,
@@ -163,9 +164,8 @@ def check_result(
 def _nothing_due(check: Check, run: Run, *, foreign: bool) -> str:
     if foreign and "sends" in check.inputs:
         return f"nothing to examine: {_unacknowledged(run)}"
-    unheard = check.judges_readers and check.due_at is None and not run.scenario.has_readers
-    if run.recorded and unheard:
-        return "nothing to examine: no workload has readers"
+    if run.recorded and check.due_at is None and (absent := no_readers(check, run.scenario)):
+        return f"nothing to examine: no workload has {absent}"
     return (
         f"nothing to examine; this check expects {check.unit}: {check.due_where}"
         if run.recorded

@@ -369,9 +369,56 @@ def test_a_cluster_without_a_reader_is_unknown_and_says_what_to_add(tmp_path: Pa
     judgement = verdict_of(folder, rows, "aborted-read")
     assert judgement.verdict is Verdict.UNKNOWN
     assert result(judgement, "aborted-read").reason.endswith(
-        "no reader read the mirrored records of B: add a [[workload]] with kind = "
+        "no read_committed reader read the mirrored records of B: add a [[workload]] with kind = "
         '"readers" and home = "A", with the options cluster = "B" and assign = true'
     )
+
+
+UNCOMMITTED = replace(AT_A, options={"isolation": "read_uncommitted"})
+UNCOMMITTED_AT_B = replace(AT_B, options={**AT_B.options, "isolation": "read_uncommitted"})
+RELAY = WorkloadSpec(kind="relay", home="A")
+GIVEN = WorkloadSpec(kind="command", home="A", command=("x",), reads=("t",), record="wire")
+
+
+@pytest.mark.parametrize("check", ["aborted-read", "uncommitted-read"])
+def test_what_only_read_committed_readers_show_is_not_due_without_them(
+    tmp_path: Path, check: str
+) -> None:
+    mine = (IDEMPOTENT, UNCOMMITTED, UNCOMMITTED_AT_B)
+    folder = Recorded(tmp_path / "run", workloads=mine).close()
+    checked = result(verdict_of(folder, [], check), check)
+    assert (checked.verdict, checked.reason) == (
+        Verdict.NOT_DUE,
+        "nothing to examine: no workload has read_committed readers",
+    )
+
+
+@pytest.mark.parametrize("more", [AT_A, RELAY, GIVEN], ids=lambda spec: str(spec.kind))
+def test_one_who_may_read_committed_makes_it_due_everywhere(
+    tmp_path: Path, more: WorkloadSpec
+) -> None:
+    mine = (IDEMPOTENT, UNCOMMITTED, UNCOMMITTED_AT_B, more)
+    folder = Recorded(tmp_path / "run", workloads=mine).close()
+    rows = [r for r in looked(folder, "aborted-read") if r.origin == "native"]
+    judgement = verdict_of(folder, rows, "aborted-read")
+    assert judgement.verdict is Verdict.UNKNOWN
+    said = result(judgement, "aborted-read").reason
+    assert "no read_committed reader read the mirrored records of B: add a [[workload]]" in said
+
+
+def test_readers_of_any_isolation_show_what_the_log_does_not_have(tmp_path: Path) -> None:
+    folder = Recorded(tmp_path / "run", workloads=(IDEMPOTENT, UNCOMMITTED)).close()
+    judgement = verdict_of(folder, [], "read-committed-visibility")
+    assert result(judgement, "read-committed-visibility").verdict is Verdict.UNKNOWN
+
+
+def test_a_refused_write_that_was_read_uncommitted_is_invalid(tmp_path: Path) -> None:
+    folder = Recorded(tmp_path / "run", workloads=(IDEMPOTENT, UNCOMMITTED)).close()
+    refused = replace(
+        repeated(folder, now()), check="aborted-read", kind="refused-read", cluster="A"
+    )
+    judgement = verdict_of(folder, [refused], "aborted-read")
+    assert result(judgement, "aborted-read").verdict is Verdict.INVALID
 
 
 def test_without_any_reader_nothing_is_due_of_what_readers_see(tmp_path: Path) -> None:
