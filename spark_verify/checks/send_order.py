@@ -35,25 +35,32 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             (records.uid >= 0) & (native(generation, records.offset) | log.visible)
         )
         rows = rows[copies(records.uid[rows])[1] == 0]
+        in_order = rows[:0]
         if by_content(view):
-            rows = rows[~_guessed(view, generation, log)[rows]]
+            copied = ~native(generation, records.offset[rows])
+            if _copied_in_order(view, generation):
+                rows, in_order = rows[~copied], rows[copied]
+            else:
+                rows = rows[~(copied & among(records.digest[rows], _repeated_contents(log)))]
         if log.replica.log_start > 0 and not view.guarantee.offsets_kept:
             rows = rows[~_repeated(records.uid[rows]) | native(generation, records.offset[rows])]
-        return [*examined(generation, records.offset[rows]), *_late(generation, log, rows)]
+        seen = records.offset[np.append(rows, in_order)]
+        return [*examined(generation, seen), *_late(generation, log, rows)]
 
     return list(judged(view, judge))
 
 
-def _guessed(view: PartitionView, generation: LogGeneration, log: Log) -> Bools:
-    """Per record, whether a mirror copied it and only its contents tell which it is, while others
-    have the same. What can have been copied in order is in order: the source's log is followed
-    too."""
-    mirrored = ~native(generation, log.records.offset)
+def _copied_in_order(view: PartitionView, generation: LogGeneration) -> bool:
+    """Whether the contents of what a mirror copied show that it copied the source's log in order.
+    That log is followed too; which of several with the same contents came need not be known."""
     ways = (each for each in hops(view) if isinstance(each, Hop) and each.explained)
-    if any(way.mirrored_range.destination == generation.cluster for way in ways):
-        return np.asarray(mirrored)
+    return any(way.mirrored_range.destination == generation.cluster for way in ways)
+
+
+def _repeated_contents(log: Log) -> Ints:
+    """Contents that several records of a log have."""
     contents = log.records.digest
-    return np.asarray(mirrored & among(contents, contents[copies(contents)[1] > 0]))
+    return contents[copies(contents)[1] > 0]
 
 
 def _repeated(uids: Ints) -> Bools:

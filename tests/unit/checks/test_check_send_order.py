@@ -31,6 +31,13 @@ ACCEPTED = {
         view([Log("A"), Log("B", start=2).data(3).data(2)]),
         {"B/mirrored": 1},
     ),
+    "a program's, and known on B by their contents": (
+        but(
+            view([Log("A").data(1, 2, 3), Log("B").data(1, 2, 3)]),
+            programs=frozenset({"A.t"}),
+        ),
+        {"A/native": 3, "B/mirrored": 3},
+    ),
     "there and back": (trip(), {"A/native": 4, "A/mirrored": 2, "B/mirrored": 2, "B/native": 2}),
 }
 REJECTS = {
