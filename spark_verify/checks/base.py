@@ -56,7 +56,8 @@ class AnomalyKind:
     `link`. `noted`: reported, and never makes a run invalid. `repeats_sequence`: a batch
     has a sequence that the log had already; `linkflap forensics` then examines whether two
     producers share the id. `one_per`: fields of the evidence that are the same of one thing in
-    several partitions (a transaction), which is then counted once.
+    several partitions (a transaction), which is then counted once. `follows`: as that of a check,
+    of a kind with causes of its own (None: its check's); other checks name such a kind in theirs.
     """
 
     name: str
@@ -71,6 +72,7 @@ class AnomalyKind:
     noted: bool = False
     repeats_sequence: bool = False
     one_per: tuple[str, ...] = ()
+    follows: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         _unwrap(self)
@@ -211,8 +213,8 @@ class Check:
     `only_of`: it examines only transactions, or only batches of producers with an id. If no client
     of a recorded run used one, nothing is due.
     `measure`: computes the cost of a run's failovers from all its partial findings and its events.
-    `follows` names the checks from whose anomalies those of this one may follow
-    (`spark_verify.verdict.causes`).
+    `follows` names the checks, and the kinds with a `follows` of their own, from whose anomalies
+    those of this one may follow (`spark_verify.verdict.causes`).
     """
 
     name: str

@@ -857,6 +857,7 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
+    follows=frozenset({"replica-end-regression"}),
     kernel=kernel,
     combine=combine,
     due_at=due,

@@ -531,6 +531,7 @@ CHECK = Check(
             alone="should this broker lead, what readers were shown is lost",
             smallest="broker 2 ended at 1, then 2, then 1; the high watermark is 2: at offset 1.",
             despite_torn=True,
+            follows=frozenset(),
         ),
         AnomalyKind(
             name="high-watermark-ahead",
@@ -603,6 +604,7 @@ CHECK = Check(
             "failover",
             "sequence-continuity",
             "truncation-accounting",
+            "replica-end-regression",
         }
     ),
     kernel=kernel,

@@ -293,6 +293,7 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
+    follows=frozenset({"replica-end-regression"}),
     kernel=kernel,
     from_bytes=True,
     of_replicas=True,

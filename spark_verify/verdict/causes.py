@@ -1,6 +1,7 @@
 """Causes and consequences: ranks the violations of a run, those first that follow from no other.
 
-A check declares of which other checks its anomalies may be a consequence (`Check.follows`). An
+A check declares of which other checks its anomalies may be a consequence (`Check.follows`), and a
+kind may have causes of its own (`AnomalyKind.follows`): it then ranks as a check by its name. An
 anomaly counts as a consequence of another if both concern the same subject: a payload, an offset,
 an operation, or a producer id on one cluster. An anomaly that describes a state rather than a
 record (samples, polls, sequences, offsets of groups) also follows from one at or before it in its
@@ -69,6 +70,7 @@ def spans_of(anomaly: Anomaly) -> Iterator[tuple[Axis, int, int]]:
             yield (name,), value, value + width
     for uid in _listed(evidence):
         yield ("uid",), uid, uid + 1
+    yield from _of_replica(anomaly)
     if link := evidence.get("refused_over"):
         yield ("refused", link), 0, 1
     if pid >= 0:
@@ -85,6 +87,16 @@ def _offsets(anomaly: Anomaly, count: int) -> Iterator[tuple[Axis, int, int]]:
     if "source" in evidence:
         there = _number_of(evidence.get("source_offset", anomaly.offset))
         yield log_of(anomaly, evidence["source"]), there, there + count
+
+
+def _of_replica(anomaly: Anomaly) -> Iterator[tuple[Axis, int, int]]:
+    """What one broker lacks, or lost: from the new end of its log to the old one."""
+    evidence, before = anomaly.evidence, anomaly.evidence.get("before")
+    broker = _number_of(evidence.get("missing_on", evidence.get("broker")))
+    if broker >= 0 and anomaly.offset >= 0:
+        end = _number_of(before.get("log_end")) if isinstance(before, Mapping) else -1
+        log = log_of(anomaly, anomaly.cluster)
+        yield ("replica", broker, *log[1:]), anomaly.offset, max(end, anomaly.offset + 1)
 
 
 def _listed(evidence: Mapping[str, object]) -> Iterator[int]:
@@ -151,7 +163,7 @@ def rank(
     spans: dict[str, list[dict[Axis, OwnedIntervals]]] = defaultdict(list)
     chosen, others = _chosen(anomalies)
     for check, kind in sorted(
-        chosen, key=lambda each: (order.depth(each[0]), each[0], order.turn(each))
+        chosen, key=lambda each: (order.depth(order.node(*each)), each[0], order.turn(each))
     ):
         mine: dict[Axis, OwnedIntervals] = defaultdict(OwnedIntervals)
         for number in chosen[check, kind]:
@@ -160,14 +172,20 @@ def rank(
                 mine[axis].rows.append((start, end, number))
         for each in mine.values():
             each.close()
-        spans[check].append(mine)
+        spans[order.node(check, kind)].append(mine)
         _join_copies(anomalies, chosen[check, kind], upstream, roots, joined)
     roots = {number: _deepest(root, joined) for number, root in roots.items()}
     for number, like in others.items():
         roots[number] = roots[like] if roots[like] != like else number
     return sorted(
         _causes(anomalies, roots, order),
-        key=lambda c: (order.depth(c.check), -c.led_to, c.check, c.kind, c.cluster),
+        key=lambda c: (
+            order.depth(order.node(c.check, c.kind)),
+            -c.led_to,
+            c.check,
+            c.kind,
+            c.cluster,
+        ),
     )
 
 
@@ -193,21 +211,40 @@ class _Order:
 
     def __init__(self, checks: Mapping[str, Check]) -> None:
         self._checks = checks
+        self._own = {
+            kind.name: kind.follows
+            for check in checks.values()
+            for kind in check.anomalies
+            if kind.follows is not None
+        }
         self.depth = cache(self._depth)
         self.causes = cache(self._ancestors)
 
     def _depth(self, name: str) -> int:
-        return max((1 + self.depth(other) for other in self._follows(name)), default=0)
+        # A check keeps its depth when a kind of another is put before it.
+        first = -1 if name in self._own else 0
+        return max((1 + self.depth(other) for other in self._follows(name)), default=first)
+
+    def node(self, check: str, kind: str) -> str:
+        """The name that `follows` has of a kind: its check's, or its own if it has own causes."""
+        return kind if kind in self._own else check
 
     def _follows(self, name: str) -> frozenset[str]:
+        if name in self._own:
+            return self._own[name]
         return self._checks[name].follows if name in self._checks else frozenset()
 
     def _ancestors(self, name: str) -> Sequence[str]:
-        """Every check whose anomalies can cause those of this check, the nearest first."""
+        """Every node whose anomalies can cause those of this one, the nearest first."""
         every = set(self._follows(name))
         for other in self._follows(name):
             every |= set(self.causes(other))
         return sorted(every, key=lambda other: (-self.depth(other), other))
+
+    def may_follow(self, anomaly: Anomaly, other: Anomaly) -> bool:
+        """Whether an anomaly like the first may be a consequence of one like the other."""
+        above = self.causes(self.node(anomaly.check, anomaly.kind))
+        return self.node(other.check, other.kind) in above
 
     def turn(self, kind: Kind) -> int:
         """The index of its kind among the kinds of its check."""
@@ -246,10 +283,10 @@ def _root(
     which is joined to those that its check can follow from.
     """
     anomaly = anomalies[number]
-    about = list(spans_of(anomaly))
-    behind = [mine for name in order.causes(anomaly.check) for mine in spans.get(name, ())]
+    about, node = list(spans_of(anomaly)), order.node(anomaly.check, anomaly.kind)
+    behind = [mine for name in order.causes(node) for mine in spans.get(name, ())]
     nearest = number
-    for mine in (*behind, *spans.get(anomaly.check, ())):
+    for mine in (*behind, *spans.get(node, ())):
         for axis, start, end in about:
             found = mine[axis].touching(start, end) if axis in mine else None
             # an id can have anomalies of two causes
@@ -258,7 +295,7 @@ def _root(
             root = _deepest(roots[found], joined)
             if nearest == number:
                 nearest = root
-            elif anomalies[root].check in order.causes(anomalies[nearest].check):
+            elif order.may_follow(anomalies[nearest], anomalies[root]):
                 joined[nearest] = root
                 nearest = root
     if nearest == number and order.of_state(anomaly.check):
@@ -326,7 +363,7 @@ def _causes(
         by_kind: dict[Kind, list[int]] = defaultdict(list)
         for number in sorted(
             (n for n in numbers if roots[n] != n),
-            key=lambda n: (order.depth(anomalies[n].check), n),
+            key=lambda n: (order.depth(order.node(anomalies[n].check, anomalies[n].kind)), n),
         ):
             by_kind[anomalies[number].check, anomalies[number].kind].append(number)
         ranked = order.latent((check, kind))

@@ -348,8 +348,61 @@ def test_many_are_counted_where_the_first_of_them_is() -> None:
 
 def test_checks_follow_from_others_and_never_in_a_circle() -> None:
     graph = {name: check.follows for name, check in REGISTRY.items()}
-    assert set().union(*graph.values()) <= set(REGISTRY)
+    own = {
+        kind.name: kind.follows
+        for check in REGISTRY.values()
+        for kind in check.anomalies
+        if kind.follows is not None
+    }
+    assert not own.keys() & graph.keys()
+    graph |= own
+    assert set().union(*graph.values()) <= set(graph)
     TopologicalSorter(graph).prepare()
+
+
+def shortened(broker: int, end: int, was: int, partition: int = 0) -> Anomaly:
+    """A replica that lost committed records."""
+    return found(
+        "last-stable-offset", "replica-end-regression", end, partition=partition,
+        broker=broker, log_end=end, high_watermark=was, before={"log_end": was},
+    )  # fmt: skip
+
+
+def missing(broker: int, offset: int) -> Anomaly:
+    return found(
+        "replica-agreement", "replica-missing", offset, brokers=[broker, 3], missing_on=broker
+    )
+
+
+def test_what_a_replica_lost_is_why_batches_are_missing_there_and_in_the_mirrored_log() -> None:
+    hole = found("byte-equality", "byte-hole", 60, source="A", batch=[60, 60])
+    state = found("last-stable-offset", "lso-regression", 0, last_stable=0)
+    assert ranked(hole, missing(2, 60), state, shortened(2, 0, 100)) == [
+        ("replica-end-regression", {"replica-missing": 1, "byte-hole": 1, "lso-regression": 1})
+    ]
+
+
+def test_replicas_that_differ_are_still_among_the_first_causes() -> None:
+    stalled = found("progress", "stalled", cluster="A")
+    hole = found("byte-equality", "byte-hole", 60, source="A", batch=[60, 60])
+    assert ranked(stalled, hole, missing(2, 60)) == [
+        ("replica-missing", {"byte-hole": 1}),
+        ("stalled", {}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [shortened(1, 0, 100), shortened(2, 0, 60), shortened(2, 61, 100), shortened(2, 0, 100, 1)],
+    ids=["other broker", "ended before", "kept it", "other partition"],
+)
+def test_a_batch_that_a_replica_did_not_lose_so_is_missing_for_another_reason(
+    lost: Anomaly,
+) -> None:
+    assert ranked(missing(2, 60), lost) == [
+        ("replica-end-regression", {}),
+        ("replica-missing", {}),
+    ]
 
 
 def test_what_proves_nothing_is_no_cause() -> None:
