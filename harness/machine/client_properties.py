@@ -131,6 +131,11 @@ def _values(source: str) -> Mapping[str, str]:
                 f"{', '.join(KNOWN)}"
             )
         given[name] = value.replace("\\n", "\n") if name == "ssl.ca.pem" else value
+    if not given:  # what a CI gives for a secret that it does not have
+        raise InputError(
+            f"client properties {source} are empty; write name=value lines, for example "
+            "security.protocol=ssl, or name none for a PLAINTEXT listener"
+        )
     return given
 
 

@@ -26,7 +26,13 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import ClientRestarted, ProgramStarted
 from linkflap.harness.model.scenario import IN, WorkloadSpec, full_names, libraries
 from linkflap.harness.model.security import entered_by, security_of
-from linkflap.harness.model.topology import ANY_NAME, TopicPartition, is_among, topic_name
+from linkflap.harness.model.topology import (
+    ANY_NAME,
+    TopicPartition,
+    is_among,
+    is_data_topic,
+    topic_name,
+)
 from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.wire.offsets import Bound, bounds, quiet
@@ -99,6 +105,8 @@ class WrittenOffsets:
 
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
+_FULL_TOPIC: Final = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,249}")
+"""All that Kafka takes (`org.apache.kafka.common.internals.Topic`)."""
 
 
 def check(spec: WorkloadSpec) -> None:
@@ -133,10 +141,16 @@ def _check_topics(spec: WorkloadSpec) -> None:
     home = topic_name(spec.home, "")
     anything = ANY_NAME in spec.writes
     for topic in {*spec.reads, *spec.writes} - {ANY_NAME if anything else ""}:
-        if not _TOPIC.fullmatch(topic):
+        if not (_FULL_TOPIC if anything else _TOPIC).fullmatch(topic):
             raise InputError(
                 f"workload command cannot have the topic {topic!r}; name it "
-                f"{'' if anything else 'without its home, '}in Kafka's characters"
+                f"{'' if anything else 'without its home, '}in Kafka's characters, "
+                f"{249 if anything else 200} at most"
+            )
+        if anything and not is_data_topic(topic, (ANY_NAME,)):
+            raise InputError(
+                f"workload command cannot have the topic {topic!r}, as Kafka or mirrors use names "
+                "like it for themselves, and no mirror carries it; give it another name"
             )
         if topic.startswith(home) and not anything:
             raise InputError(

@@ -118,6 +118,7 @@ def test_settings_and_groups_of_others_are_refused(tmp_path: Path, more: str, sa
     [
         ("none.properties", "client properties none.properties cannot be read: No such file"),
         ("env:LINKFLAP_NOT_THERE", "there is no variable LINKFLAP_NOT_THERE in the environment"),
+        ("env:LINKFLAP_EMPTY", "client properties env:LINKFLAP_EMPTY are empty"),
         ("env:LINKFLAP_JAVA", "ssl.truststore.location is a Java client's"),
         ("env:LINKFLAP_KERBEROS", "sasl.mechanism is GSSAPI; what can be used is PLAIN, SCRAM"),
     ],
@@ -125,6 +126,7 @@ def test_settings_and_groups_of_others_are_refused(tmp_path: Path, more: str, sa
 def test_client_properties_that_cannot_be_used_are_refused(
     monkeypatch: pytest.MonkeyPatch, source: str, says: str
 ) -> None:
+    monkeypatch.setenv("LINKFLAP_EMPTY", " \n# nothing\n")
     monkeypatch.setenv("LINKFLAP_JAVA", "security.protocol=ssl\nssl.truststore.location=a.jks")
     monkeypatch.setenv("LINKFLAP_KERBEROS", "security.protocol=sasl_ssl\nsasl.mechanism=GSSAPI")
     topology = TOPOLOGY.replace(":8", f":8{{{source}}}")
@@ -139,13 +141,19 @@ def test_client_properties_that_cannot_be_used_are_refused(
         ("ssl.ca.location=nowhere.pem", "ssl.ca.location nowhere.pem cannot be read (No such file"),
         ("ssl.ca.pem=nothing", "its authority cannot be read"),
         ("ssl.ca.location={ca}\nssl.certificate.location={ca}", "the client's certificate or key"),
+        (
+            "ssl.ca.location={ca}\nssl.certificate.location={one}\nssl.key.location={two}",
+            "the client's key does not belong to its certificate",
+        ),
     ],
 )
 def test_certificates_that_cannot_be_used_are_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str, says: str
 ) -> None:
-    ca = Authority(tmp_path, "theirs").file
-    monkeypatch.setenv("ENTRY", f"security.protocol=ssl\n{line.format(ca=ca)}")
+    theirs = Authority(tmp_path, "theirs")
+    one, two = (theirs.issue(f"{name}.pem", name) for name in ("one", "two"))
+    line = line.format(ca=theirs.file, one=one, two=two)
+    monkeypatch.setenv("ENTRY", f"security.protocol=ssl\n{line}")
     with pytest.raises(InputError, match=re.escape(says)) as error:
         attached_secrets("A", client_properties.read("env:ENTRY"), tmp_path)
     assert "env:ENTRY" in str(error.value)

@@ -69,6 +69,8 @@ def test_values_of_options(text: str, value: tuple[str, str | int | float]) -> N
         ([], "there is no command to run"),
         (["--topic", "orders"], "there is no command to run"),
         (["--topic", "my orders", "--", "true"], "'my orders'; name it in Kafka's characters"),
+        (["--topic", "x" * 250, "--", "true"], "in Kafka's characters, 249 at most"),
+        (["--topic", "__x", "--", "true"], "Kafka or mirrors use names like it for themselves"),
         (["--topology", "A<->B", "--", "true"], "links of A<->B lead back"),
         (["--topic", "orders", "--within", "soon", "--", "true"], "'soon' is not a time"),
         (["--topic", "orders", "--schedule", "flip", "--", "true"], "there is no scenario 'flip'"),
@@ -281,11 +283,14 @@ def test_every_forced_failover_has_a_variant_whose_source_is_half_open(tmp_path:
 
 def test_programs_are_recorded_on_the_wire_or_not(tmp_path: Path) -> None:
     docs = Path(__file__).resolve().parents[2] / "docs"
-    example = str(docs / "examples" / "clients" / "copier.toml")
+    examples = docs / "examples" / "clients"
     for how, times in (("wire", 1), ("none", 0)):
         saved = tmp_path / f"{how}.toml"
-        said(example, "--record", how, "--save", str(saved))
+        said(str(examples / "copier.toml"), "--record", how, "--save", str(saved))
         assert saved.read_text().count('record = "wire"') == times
+    assert "waits for 'after:flap and requested:Produce:20'" in refused(
+        str(examples / "failover.toml"), "--record", "none"
+    )
     assert "baseline has none whose topics are named" in refused("baseline", "--record", "wire")
 
 

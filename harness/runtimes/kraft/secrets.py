@@ -210,6 +210,11 @@ def _identity(found: ClientProperties) -> tuple[bytes, bytes, bytes]:
             f"{found.source}: the client's certificate or key cannot be read ({error}); name PEM "
             "files, and the key's password with ssl.key.password"
         ) from error
+    if key.public_key() != certificates[0].public_key():
+        raise InputError(
+            f"{found.source}: the client's key does not belong to its certificate; name the one "
+            "that was made for it with ssl.key.location"
+        )
     first, *others = (each.public_bytes(Encoding.PEM) for each in certificates)
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return secret, first, b"".join(others)
