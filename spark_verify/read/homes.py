@@ -2,8 +2,9 @@
 
 Recorders know when a batch was first asked to be written to a topic of their cluster, and when one
 was first accepted. A topic that nobody wrote, or whose writers were not recorded, is at home on the
-cluster that has it and that no link leads to from another one that has it. A topic is judged where
-this leaves no doubt; the others are named, and make the verdict unknown:
+cluster that has it and that no link leads to from another one that has it; so is one that was
+written only after a failover had promoted it. A topic is judged where this leaves no doubt; the
+others are named, and make the verdict unknown:
 
 - one that was written on a second cluster before a failover had promoted it there: a mirror may
   have carried the records of one into those of the other, and nothing says which copy is meant;
@@ -17,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from linkflap.harness.model.events import Event, Promotion, WireRecorded, of_kind
-from linkflap.harness.model.topology import ANY_NAME, Topology, is_data_topic
+from linkflap.harness.model.topology import ANY_NAME, LinkSpec, Topology, is_data_topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,14 +84,12 @@ def _find(
     homes: Homes,
 ) -> None:
     having = [c.name for c in topology.clusters if topic in captured.get(c.name, ())]
-    home = writes[0].cluster if writes else _upstream(topology, having)
-    for other in writes[1:]:
-        promoted = [
-            e.time
-            for e in of_kind(events, Promotion)
-            if (e.cluster, e.topic) == (other.cluster, topic)
-        ]
-        if not promoted or 0 < other.accepted < min(promoted):
+    promoted = [e for e in of_kind(events, Promotion) if e.topic == topic]
+    # what nobody wrote before its failover came from where its mirror did
+    mirrored = bool(writes) and _written_after(writes[0], promoted, having)
+    home = writes[0].cluster if writes and not mirrored else _upstream(topology, having)
+    for other in (write for write in writes if write.cluster != home):
+        if not _written_after(other, promoted):
             homes.doubts.append(
                 f"topic {topic} was written on {home} and on {other.cluster}, where no failover "
                 "had promoted it, so that nothing says which of them has its records; write it on "
@@ -104,6 +103,20 @@ def _find(
         )
         return
     homes.of[topic] = home
+
+
+def _written_after(
+    write: FirstWrite, promotions: Iterable[Promotion], sources: Collection[str] | None = None
+) -> bool:
+    """Whether a failover promoted the topic on a cluster before that accepted a write; `sources`:
+    one away from any of these."""
+    times = [
+        each.time
+        for each in promotions
+        if each.cluster == write.cluster
+        and (sources is None or LinkSpec.parse(each.link).source in sources)
+    ]
+    return bool(times) and not 0 < write.accepted < min(times)
 
 
 def _upstream(topology: Topology, having: Sequence[str]) -> str:
