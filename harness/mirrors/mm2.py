@@ -13,7 +13,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
@@ -50,7 +50,14 @@ from linkflap.harness.model.protocols import (
 )
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.security import entered_by
-from linkflap.harness.model.topology import CANARY, LinkSpec, hyphen_free, topic_name, topic_pattern
+from linkflap.harness.model.topology import (
+    ANY_NAME,
+    CANARY,
+    LinkSpec,
+    hyphen_free,
+    topic_name,
+    topic_pattern,
+)
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.kafka import brokers_alone
 from linkflap.harness.wire.offsets import Partition, quiet
@@ -484,9 +491,14 @@ class MirrorMaker(MirrorBase):
             "stable" if self._options.isolation == "read_committed" else "high"
         )
         with self._asking:
+            # asked first: what is made on both in between is no topic of the destination alone
+            any_name = ANY_NAME in self._homes
+            here = ends_on(self._here, self._homes, which, within=_ASK_SECONDS) if any_name else {}
             ends = ends_on(self._there, self._homes, which, within=_ASK_SECONDS)
-            if ends is None or not self._refresh():
+            if ends is None or here is None or not self._refresh():
                 return None
+            lacking = {topic for topic, _ in here} - {topic for topic, _ in ends}
+            self._ends = replace(self._ends, made_there=frozenset(lacking))
             return sum(self._behind(partition, end) for partition, end in ends.items())
 
     def _behind(self, partition: Partition, end: int) -> int:

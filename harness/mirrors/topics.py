@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
@@ -165,13 +165,18 @@ def partitions_of(topics: Mapping[str, int]) -> list[Partition]:
 
 
 def ends_on(
-    admin: AdminClient, homes: tuple[str, ...], which: Literal["stable", "high"], *, within: float
+    admin: AdminClient,
+    homes: tuple[str, ...],
+    which: Literal["stable", "high"],
+    *,
+    within: float,
+    without: Collection[str] = (),
 ) -> dict[Partition, int] | None:
-    """Last stable offsets or high watermarks of the data partitions of these homes on a cluster.
-    None when it, or a leader, does not answer."""
+    """Last stable offsets or high watermarks of the data partitions of these homes on a cluster,
+    `without` some topics. None when it, or a leader, does not answer."""
     try:
         topics = data_topics(admin, homes, within=within)
-        partitions = partitions_of(topics)
+        partitions = [each for each in partitions_of(topics) if each[0] not in without]
         return bounds(admin, partitions, which, within=within)
     except KafkaException:
         return None
@@ -237,16 +242,20 @@ class Canary:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirroredEnds:
     """Asks a destination about the topics of `homes`. `answers_within` is the timeout of each
-    request, in seconds."""
+    request, in seconds. `made_there`: topics of any name that the source does not have, so that no
+    mirror writes to them."""
 
     admin: AdminClient
     destination: str
     homes: tuple[str, ...]
     answers_within: float
+    made_there: frozenset[str] = frozenset()
 
     def at(self, which: Literal["stable", "high"] = "high") -> Mapping[Partition, int] | None:
         """Last stable offsets or high watermarks; None while the destination does not answer."""
-        return ends_on(self.admin, self.homes, which, within=self.answers_within)
+        return ends_on(
+            self.admin, self.homes, which, within=self.answers_within, without=self.made_there
+        )
 
     def known(self, within: float) -> Mapping[Partition, int]:
         """High watermarks, once the destination answers. Raises DeadlineExceeded."""

@@ -60,6 +60,21 @@ def inferred(
     return homes
 
 
+def carried(
+    topology: Topology, events: Sequence[Event], homes: Mapping[str, str]
+) -> Sequence[Event]:
+    """Events without the promotions of topics that are at home where a link leads: MirrorMaker's
+    failover promotes all that its destination has, and these came over no link."""
+    over = {link.name for link in topology.links}
+    return [
+        event
+        for event in events
+        if not isinstance(event, Promotion)
+        or event.link not in over
+        or homes.get(event.topic) != event.between.destination
+    ]
+
+
 def _first_writes(events: Sequence[Event]) -> Mapping[str, Sequence[FirstWrite]]:
     """By topic, the first on each cluster that wrote it, the earliest first."""
     found: dict[str, list[FirstWrite]] = {}

@@ -46,7 +46,7 @@ from linkflap.spark_verify.facts.partition_facts import (
 )
 from linkflap.spark_verify.read import captures, partition_events
 from linkflap.spark_verify.read.captures import CapturedReplica, Key, is_judged
-from linkflap.spark_verify.read.homes import Homes, inferred
+from linkflap.spark_verify.read.homes import Homes, carried, inferred
 from linkflap.spark_verify.read.missing_parts import (
     absent_ends,
     absent_promotions,
@@ -294,8 +294,10 @@ def _planned(root: Path) -> RunPlan:
     ended = reader.run.ended or max((e.time for e in events), default=reader.run.started)
     topology = reader.run.scenario.topology
     found = Homes(of=dict(reader.run.homes))
+    mirrored: Sequence[Event] = events
     if topology.any_names:
         found = inferred(topology, events, captures.topics(reader, events))
+        mirrored = carried(topology, events, found.of)
     homes, named = found.of, partial(is_judged, topology, found.of)
     replicas, earlier = captures.replicas(reader, run, named, topology, events, damage)
     damage.extend(_elsewhere(topology, events))
@@ -343,7 +345,7 @@ def _planned(root: Path) -> RunPlan:
     return RunPlan(
         facts=facts,
         partition_facts=partition_events.partition_facts(
-            facts, events, bounds, reader.run.scenario.topics
+            facts, mirrored, bounds, reader.run.scenario.topics
         ),
         replicas=replicas,
         earlier=earlier,

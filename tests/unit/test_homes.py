@@ -15,7 +15,7 @@ from linkflap.harness.model.topology import (
     is_data_topic,
     topic_pattern,
 )
-from linkflap.spark_verify.read.homes import inferred
+from linkflap.spark_verify.read.homes import carried, inferred
 from linkflap.topologies import parse
 
 BOTH = {"A": ["t"], "B": ["t"]}
@@ -73,6 +73,13 @@ def test_a_topic_whose_home_is_in_doubt_is_named_and_not_judged(case: str) -> No
     assert not found.of
     assert len(found.doubts) == 1
     assert says in found.doubts[0]
+
+
+def test_what_is_at_home_where_a_link_leads_was_not_promoted_by_its_failover() -> None:
+    back = Promotion(link="B->A", cluster="A", topic="t", partition=0, offset=9, time=70)
+    events = [wrote("A", 1, 2), PROMOTED, back]
+    assert carried(parse("A->B"), events, {"t": "A"}) == events
+    assert carried(parse("A->B"), events, {"t": "B"}) == [events[0], back]
 
 
 def test_two_sources_that_write_one_topic_leave_a_doubt() -> None:
