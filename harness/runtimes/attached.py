@@ -92,8 +92,8 @@ class AttachedBroker:
 
     @property
     def log(self) -> Path:
-        """What its commands have printed."""
-        return self.log_dir / "commands.log"
+        """What its commands have printed; beside `log_dir`, which is removed at the end."""
+        return self.log_dir.with_name(f"broker-{self.id}-commands.log")
 
     @property
     def pid(self) -> int | None:

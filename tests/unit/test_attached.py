@@ -4,6 +4,7 @@ there, and by which path its clients go."""
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -218,6 +219,15 @@ def broker_of(tmp_path: Path, **commands: tuple[str, ...]) -> AttachedBroker:
         commands=commands,
         folder=str(tmp_path),
     )
+
+
+def test_what_a_command_printed_is_not_among_the_data_that_is_removed(tmp_path: Path) -> None:
+    broker = broker_of(tmp_path, kill=("sh", "-c", "echo not allowed; exit 3"), start=("true",))
+    with pytest.raises(FaultError, match=f"status 3; see {re.escape(str(broker.log))}"):
+        broker.kill()
+    shutil.rmtree(broker.log_dir, ignore_errors=True)
+    assert broker.log.read_text() == "not allowed\n"
+    broker.heal()
 
 
 def test_a_broker_without_commands_is_never_ended_but_can_be_given_up(tmp_path: Path) -> None:

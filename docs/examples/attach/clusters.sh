@@ -57,8 +57,8 @@ start)
 kill) # the broker itself: timeout has started it, and ends with it
     kill -9 $(ps -o pid= --ppid "$(cat "$folder/$3/pid")")
     ;;
-revive)
-    serve "$folder/$3"
+revive) # linkflap starts it too where its kill has failed: a broker that runs is left alone
+    [ -n "$(ps -o pid= --ppid "$(cat "$folder/$3/pid")")" ] || serve "$folder/$3"
     ;;
 stop)
     for name in east west; do
