@@ -15,6 +15,7 @@ does the same for linkflap's own relays, whose history it has.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -170,10 +171,18 @@ def comparable(mine: Sequence[PartialFinding]) -> bool:
 def left_to_pass(part: PartialFinding) -> Ints:
     """The payload ids of mirrored inputs of a partition that were behind the group's offset when
     the program began on this cluster."""
-    data = part.data
-    offsets = all_of([part], "offsets")
-    left = (offsets >= data["began"]) & (offsets < data["mirrored"])
-    return np.asarray(all_of([part], "uids")[left])
+    mirrored = all_of([part], "offsets") < part.data["mirrored"]
+    return np.asarray(all_of([part], "uids")[mirrored & _behind(part)])
+
+
+def _to_pass(part: PartialFinding) -> Ints:
+    """The payload ids of all inputs of a partition that the program had to pass on this cluster."""
+    return np.asarray(all_of([part], "uids")[_behind(part)])
+
+
+def _behind(part: PartialFinding) -> Bools:
+    """Which inputs were at or behind the group's offset when the program began here."""
+    return np.asarray(all_of([part], "offsets") >= part.data["began"])
 
 
 def all_of(parts: Sequence[PartialFinding], name: str) -> Ints:
@@ -267,8 +276,8 @@ def _missing(
 def _repeated(
     inputs: Sequence[PartialFinding], outputs: Sequence[PartialFinding], made: Ints, own: Bools
 ) -> Iterator[Combined]:
-    """Outputs of one input beyond the first; where that came over a link, the first of the
-    cluster's own is the failover's."""
+    """Outputs of one payload beyond its inputs here, which are several where the mirror repeated
+    it; where an output came over a link, the first of the cluster's own is the failover's."""
     part_of = np.repeat(np.arange(len(outputs)), [len(all_of([part], "uids")) for part in outputs])
     offsets = all_of(outputs, "offsets")
     # of one payload those that came over a link first
@@ -276,13 +285,16 @@ def _repeated(
     order = order[made[order] >= 0]
     again = np.flatnonzero(np.diff(made[order], prepend=-1) == 0)
     crossed = own[order[again]] & ~own[order[again - 1]]
-    for row in order[again[~crossed]].tolist():
-        part = outputs[int(part_of[row])]
+    uncrossed = order[again[~crossed]]
+    to_pass = together(map(_to_pass, inputs))
+    inputs_left = Counter(to_pass[among(to_pass, made[uncrossed])].tolist())
+    for row in uncrossed.tolist():
+        part, payload = outputs[int(part_of[row])], int(made[row])
+        inputs_left[payload] -= int(own[row])
         # A mirror that delivers at least once may repeat what it mirrors (`duplicate`).
-        if own[row] or part.data["once"]:
-            yield _combined(
-                part, "input-copied-twice", "outputs", int(offsets[row]), uid=int(made[row])
-            )
+        wrong = inputs_left[payload] <= 0 if own[row] else part.data["once"]
+        if wrong:
+            yield _combined(part, "input-copied-twice", "outputs", int(offsets[row]), uid=payload)
     rows = order[again[crossed]]
     left = together(map(left_to_pass, inputs))
     failover = next((part.data["failover"] for part in inputs), "")
@@ -351,7 +363,8 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="input-copied-twice",
-            meaning="One input has two committed outputs on one cluster.",
+            meaning="""One input has two committed outputs on one cluster, or one that a mirror
+                repeated has more outputs than copies.""",
             sentence="{program} made a second output at {at} on {cluster} from {who}",
             counted="input was copied twice|inputs were copied twice",
             smallest="""A.t has 1, the group is at 1, A.out has two of 1: at the offset of the

@@ -95,6 +95,7 @@ def unjudged(views: list[PartitionView]) -> list[object]:
 BOTH = Log("A").data(1, 2)
 ON_B = [Log("A").data(1, 2), Log("B").data(1, 2)]
 AWAY: Away = {"promotions": [promoted(2)], "mirror_kind": "shadow"}
+REPEATED = Log("B").data(1, 1)
 BEGAN, GOT_ON = committed(0, cluster="B"), committed(2, cluster="B", at=600)
 ACCEPTED = {
     "each once": run([BOTH], [Log("A").data(2, 1)], [committed(2)]),
@@ -110,6 +111,10 @@ ACCEPTED = {
     "goes on after a failover": run(ON_B, [Log("A").data(1), Log("B").data(1, 2)],
     [committed(1, cluster="B"), GOT_ON],
                                     promotions=[promoted(1)], mirror_kind="shadow"),
+    "an input that the mirror repeated is copied as often": run(
+        [BOTH, REPEATED], [Log("A").data(2), Log("B").data(2, 1, 1)], [BEGAN, GOT_ON],
+        promotions=[promoted(1)]
+    ),
     "what a mirror repeats": run(
         [BOTH, Log("B").data(1, 2)], [Log("A").data(1, 2), Log("B").data(1, 1, 2)], [BEGAN, GOT_ON],
         promotions=[promoted(3)]
@@ -144,6 +149,19 @@ def test_accepts(case: str) -> None:
 def test_rejects(kind: str) -> None:
     rejected = REJECTS[kind]
     assert found(rejected.views) == [(kind, *rejected.at)]
+
+
+def test_an_input_that_the_mirror_repeated_is_copied_more_often_than_it_came() -> None:
+    outputs = [Log("A").data(2), Log("B").data(2, 1, 1, 1)]
+    views = run([BOTH, REPEATED], outputs, [BEGAN, GOT_ON], promotions=[promoted(1)])
+    assert found(views) == [("input-copied-twice", "B", "A.out", 3)]
+
+
+def test_an_input_that_the_mirror_repeated_before_the_group_began_is_not_to_pass_again() -> None:
+    outputs = [Log("A").data(2), Log("B").data(2, 1, 1)]
+    began = committed(1, cluster="B")
+    views = run([BOTH, REPEATED], outputs, [began, GOT_ON], promotions=[promoted(1)])
+    assert found(views) == [("input-copied-twice", "B", "A.out", 2)]
 
 
 def test_an_input_whose_output_was_lost_on_neither_side_of_a_failover_is_lost_by_the_program() -> (
