@@ -142,6 +142,8 @@ def _values(source: str) -> Mapping[str, str]:
 def _text(source: str) -> str:
     if source.startswith(ENVIRONMENT):
         name = source.removeprefix(ENVIRONMENT)
+        if not name:
+            raise InputError(f"client properties {source} name no variable; write env:NAME")
         if name not in os.environ:
             raise InputError(
                 f"client properties {source} cannot be read: there is no variable {name} in the "
@@ -151,7 +153,7 @@ def _text(source: str) -> str:
     try:
         return Path(source).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise InputError(
             f"client properties {source} cannot be read: {reason}; name a file of name=value lines"
         ) from None

@@ -120,6 +120,7 @@ def test_settings_and_groups_of_others_are_refused(tmp_path: Path, more: str, sa
         ("none.properties", "client properties none.properties cannot be read: No such file"),
         ("env:LINKFLAP_NOT_THERE", "there is no variable LINKFLAP_NOT_THERE in the environment"),
         ("env:LINKFLAP_EMPTY", "client properties env:LINKFLAP_EMPTY are empty"),
+        ("env:", "client properties env: name no variable; write env:NAME"),
         ("env:LINKFLAP_JAVA", "ssl.truststore.location is a Java client's"),
         ("env:LINKFLAP_KERBEROS", "sasl.mechanism is GSSAPI; what can be used is PLAIN, SCRAM"),
     ],
