@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from linkflap.harness.machine import client_properties
@@ -32,6 +33,8 @@ ASK_SECONDS: Final = 10.0
 GONE_WITHIN: Final = 20.0
 """Seconds in which topics and groups must be gone. Members of a group that died stay in it until
 their session ends: 6 s for linkflap's own (`harness.workloads.readers`)."""
+SERVES_WITHIN: Final = 60.0
+"""Seconds in which a broker that was just started must serve."""
 HEARTBEATS: Final = "heartbeats"
 IN_USE: Final = "linkflap.in-use.internal"
 """The topic that a run creates first and removes last, so that no other run uses the cluster."""
@@ -98,9 +101,10 @@ def _is_empty(admin: AdminClient) -> bool:
     return not end.result(2 * ASK_SECONDS).offset
 
 
-def remove(cluster: Attached) -> Iterator[str]:
-    """Removes the topics and groups of the run, and yields their names. Raises StillThere if some
-    are left, or if another cluster now answers at the addresses.
+def remove(cluster: Attached, *, starting: bool = False) -> Iterator[str]:
+    """Removes the topics and groups of the run, and yields their names. `starting`: a broker has
+    just been started, and may serve only in a while. Raises StillThere if some are left, or if
+    another cluster now answers at the addresses.
     """
     from confluent_kafka import KafkaException
 
@@ -129,6 +133,9 @@ def remove(cluster: Attached) -> Iterator[str]:
             _settle(admin.delete_consumer_groups(list(groups), request_timeout=ASK_SECONDS))
         return not (topics or groups)
 
+    if starting:
+        with contextlib.suppress(DeadlineExceeded):  # the requests below say what is wrong
+            until(partial(_serves, cluster, admin), within=SERVES_WITHIN, every=0.5, what=where)
     try:
         found = str(admin.describe_cluster(request_timeout=ASK_SECONDS).result().cluster_id)
         if found != cluster.id:
@@ -156,6 +163,15 @@ def remove(cluster: Attached) -> Iterator[str]:
         ) from None
     for name in sorted(asked):
         yield f"{name} on {where}"
+
+
+def _serves(cluster: Attached, admin: AdminClient) -> bool:
+    from confluent_kafka import KafkaException
+
+    with contextlib.suppress(KafkaException, TimeoutError):
+        owned(cluster, admin)
+        return True
+    return False
 
 
 def why(error: Exception) -> str:

@@ -331,11 +331,15 @@ def end(entry: OwnerEntry) -> Iterator[str]:
     )
     still_there: list[str] = []
     engines = dict.fromkeys(entry.engines)
+    started = {undo.cluster for undo in entry.broken}
     for remove in (
         partial(_healed, entry),
         partial(_undone, entry),
         *(partial(engine_leftovers.remove, engine, entry.owner) for engine in engines),
-        *(partial(attached_leftovers.remove, cluster) for cluster in entry.attached),
+        *(
+            partial(attached_leftovers.remove, cluster, starting=cluster.name in started)
+            for cluster in entry.attached
+        ),
     ):
         try:
             yield from remove()
