@@ -161,22 +161,35 @@ with cleanup.temporary_folder() as folder:
 """
 
 
-def of(engine: Any, owner: process_identity.Identity) -> list[str]:
-    """The containers and networks that one process created."""
+def labelled(owner: process_identity.Identity) -> dict[str, str]:
+    """The label of what one process created."""
     from linkflap.harness.machine import engine_leftovers
 
-    mine = {"label": f"{engine_leftovers.OWNER}={engine_leftovers.owner_label(owner)}"}
-    containers = engine.containers.list(all=True, filters=mine, ignore_removed=True)
-    return [thing.name for thing in (*containers, *engine.networks.list(filters=mine))]
+    return {engine_leftovers.OWNER: engine_leftovers.owner_label(owner)}
 
 
-def volumes(engine: Any) -> set[str]:
-    """All of them except those of tests that run at the same time."""
-    return {
-        volume.name
-        for volume in engine.volumes.list()
-        if not volume.name.startswith("not-linkflaps")
-    }
+def _containers(engine: Any, owner: process_identity.Identity) -> list[Any]:
+    ((name, value),) = labelled(owner).items()
+    mine = {"label": f"{name}={value}"}
+    return list(engine.containers.list(all=True, filters=mine, ignore_removed=True))
+
+
+def of(engine: Any, owner: process_identity.Identity) -> list[str]:
+    """The containers and networks that one process created."""
+    ((name, value),) = labelled(owner).items()
+    networks = engine.networks.list(filters={"label": f"{name}={value}"})
+    return [thing.name for thing in (*_containers(engine, owner), *networks)]
+
+
+def volumes_of(engine: Any, owner: process_identity.Identity) -> set[str]:
+    """The volumes that its containers mount. Other tests create and remove volumes of their own at
+    the same time, so all volumes of the engine cannot be compared."""
+    mounts = [mount for each in _containers(engine, owner) for mount in each.attrs["Mounts"]]
+    return {mount["Name"] for mount in mounts if mount["Type"] == "volume"}
+
+
+def existing(engine: Any, volumes: set[str]) -> set[str]:
+    return volumes & {volume.name for volume in engine.volumes.list()}
 
 
 # Small disks for tests, on machines that permit them.

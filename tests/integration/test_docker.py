@@ -29,7 +29,17 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import runtime
 from linkflap.harness.runtimes.distribution.kafka import kafka
 from tests.command_line import environment, ledger_of_its_own, linkflap
-from tests.on_runtimes import HARNESS, Events, create, of, produce, skip_without, topology, volumes
+from tests.on_runtimes import (
+    HARNESS,
+    Events,
+    create,
+    existing,
+    of,
+    produce,
+    skip_without,
+    topology,
+    volumes_of,
+)
 
 
 def test_a_container_that_somebody_removed_is_a_dead_broker(engine: Any, tmp_path: Path) -> None:
@@ -244,13 +254,14 @@ def test_an_image_of_somebody_elses_runs_as_one_of_the_clusters(
     name = f"linkflap-test/kafka:of-{os.getpid()}"
     laid_out_as_released(engine, name, "USER 1000")
     try:
-        before = volumes(engine)
         asked = topology(ClusterSpec(name="A", kafka=name), ClusterSpec(name="B"), links=("A->B",))
         with runtime("docker")(asked, folder=tmp_path, recorder=Events()) as deployment:
             assert {cluster.kafka for cluster in deployment.clusters.values()} == {DEFAULT_KAFKA}
             create(deployment.clusters["A"], "mine")
             assert produce(deployment.links["A->B"].bootstrap, "mine", b"x") == 0
-        assert volumes(engine) == before
+            mounted = volumes_of(engine, ledger.own().owner)
+            assert mounted, "the image has a volume"
+        assert not existing(engine, mounted)
     finally:
         engine.images.remove(name, force=True)
 
