@@ -33,7 +33,7 @@ from linkflap.chaos.scenario_file.schema import (
 from linkflap.chaos.triggers import condition, known
 from linkflap.harness import mirrors, runtimes
 from linkflap.harness.guarantees.allowed import BROKERS, LOSSES
-from linkflap.harness.machine.broker_commands import UNDONE_BY, VERBS
+from linkflap.harness.machine.broker_commands import NAMES, UNDONE_BY, VERBS, unknown_name
 from linkflap.harness.machine.toml_file import KeyPath, TomlFile, content_and_lines
 from linkflap.harness.machine.user_programs import program
 from linkflap.harness.model.errors import InputError
@@ -458,6 +458,8 @@ def _commands(
                 f"there is no program {words[0] if words else ''!r} in {folder} or on PATH; "
                 "correct the command, or folder",
             )
+        if name := next(filter(None, map(unknown_name, words)), None):
+            reader.known((*at, verb), "name", name, NAMES)
         if (undo := UNDONE_BY.get(verb)) and undo not in table.commands:
             reader.fail((*at, verb), f"what {verb} does is undone by {undo}; add its command")
     return {

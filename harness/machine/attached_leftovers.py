@@ -149,9 +149,16 @@ def remove(cluster: Attached, *, starting: bool = False) -> Iterator[str]:
         left = ([IN_USE], ())
         _delete_if_there(admin, IN_USE)
     except (DeadlineExceeded, _Denied):
-        names = [*(f"topic {name}" for name in left[0]), *(f"group {name}" for name in left[1])]
         raise StillThere(
-            [f"{name} is left on {where}; remove it, or run linkflap clean again" for name in names]
+            [
+                f"{what} {name} is left on {where}; remove it as somebody who may (kafka-{tool}.sh "
+                f"--bootstrap-server {cluster.bootstrap} --delete --{what} {name}), or run "
+                "linkflap clean again"
+                for what, tool, names in zip(
+                    ("topic", "group"), ("topics", "consumer-groups"), left, strict=True
+                )
+                for name in names
+            ]
         ) from None
     except (KafkaException, TimeoutError) as error:
         raise StillThere(

@@ -8,6 +8,8 @@ its death (`harness.machine.ledger`).
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +24,11 @@ UNDONE_BY: Final[Mapping[str, str]] = MappingProxyType(
 )
 """What can be done to a broker by a command, and which other command undoes it."""
 VERBS: Final = (*UNDONE_BY, *dict.fromkeys(UNDONE_BY.values()))
-_ENDS_WITHIN: Final = 120.0
+NAMES: Final = ("{broker}", "{cluster}")
+"""What is filled into a command's words."""
+_IN_BRACES: Final = re.compile(r"(?<![${])\{\w+\}")
+ENDS_WITHIN: Final = 120.0
+"""Seconds in which a command must end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +45,7 @@ class BrokerCommand:
     def run(self, log: Path | None) -> None:
         """Returns when it has ended; its output goes to the end of `log`. Raises FaultError where
         it cannot be started, fails, or does not end in time."""
-        names = {"{broker}": str(self.broker), "{cluster}": self.cluster}
+        names = dict(zip(NAMES, (str(self.broker), self.cluster), strict=True))
         words = [_filled(word, names) for word in self.words]
         what = (
             f"the command that is to {self.verb} broker {self.cluster}/{self.broker} ({words[0]})"
@@ -50,22 +56,41 @@ class BrokerCommand:
         try:
             # A file, not a pipe: a broker that it starts keeps its output open.
             with Path(os.devnull if log is None else log).open("ab") as output:
-                ended = subprocess.run(
+                running = subprocess.Popen(
                     words,
                     cwd=self.folder,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    timeout=_ENDS_WITHIN,
                     start_new_session=True,  # no signal of our terminal reaches the broker
-                    check=False,
                 )
         except OSError as error:
             raise FaultError(f"{what} cannot be run: {error.strerror}") from error
+        try:
+            status = running.wait(ENDS_WITHIN)
         except subprocess.TimeoutExpired:
-            raise FaultError(f"{what} did not end within {_ENDS_WITHIN:g} s{see}") from None
-        if ended.returncode:
-            raise FaultError(f"{what} ended with status {ended.returncode}{see}")
+            raise FaultError(f"{what} did not end within {ENDS_WITHIN:g} s{see}") from None
+        finally:
+            self._end(running)
+        if status:
+            raise FaultError(f"{what} ended with status {status}{see}")
+
+    def _end(self, running: subprocess.Popen[bytes]) -> None:
+        """Ends a command that still runs, with all that it has started; of one that starts a broker
+        itself alone, because the broker may be among them."""
+        if running.poll() is not None:
+            return
+        if self.verb in UNDONE_BY:
+            os.killpg(running.pid, signal.SIGKILL)
+        else:
+            running.kill()
+        running.wait()
+
+
+def unknown_name(word: str) -> str | None:
+    """What a word has in braces, if it is no name that is filled in. `${NAME}` is a shell's."""
+    found = _IN_BRACES.findall(word)
+    return next((name for name in found if name not in NAMES), None)
 
 
 def _filled(word: str, names: Mapping[str, str]) -> str:

@@ -59,6 +59,11 @@ class ClientProperties:
         return f"ClientProperties({self.source}, {self.protocol}, {self.username or 'no user'})"
 
     @property
+    def secrets(self) -> tuple[str, ...]:
+        """The passwords among them."""
+        return tuple(filter(None, (self.password, self.given.get("ssl.key.password", ""))))
+
+    @property
     def tls(self) -> bool:
         return self.protocol.endswith("SSL")
 

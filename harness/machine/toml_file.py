@@ -152,7 +152,7 @@ class TomlFile:
     def _explain(self, root: type[msgspec.Struct], error: msgspec.ValidationError) -> NoReturn:
         found = _AT.match(str(error))
         what = found["what"] if found else str(error)
-        at = _path(found["path"] or "$", self.content) if found else ()
+        at = self._path(root, found["path"] or "$", str(error)) if found else ()
         if unknown := _UNKNOWN.match(what):
             names = [field.name for field in msgspec.structs.fields(_table_at(root, at))]
             sentence = (
@@ -169,28 +169,42 @@ class TomlFile:
         dotted = ".".join(map(str, at))
         self.fail(at, f"{dotted} is wrong: {what[:1].lower()}{what[1:]}")
 
+    def _path(self, root: type[msgspec.Struct], text: str, error: str) -> KeyPath:
+        """msgspec's path (`$.fault[1].at`) as keys and indices. msgspec writes a key of a mapping
+        as `[...]`: it is the one that alone gives the same error."""
+        path: list[str | int] = []
+        content: object = self.content
+        for name, index, some in _STEP.findall(text):
+            step: str | int = name or (int(index) if index else "")
+            if some and isinstance(content, dict):
+                alone = (key for key in content if self._error_with(root, path, key) == error)
+                step = next(alone, "")
+            path.append(step)
+            if isinstance(content, dict):
+                content = content.get(step)
+            elif isinstance(content, list) and isinstance(step, int):
+                content = content[step]
+        return tuple(path)
 
-def _path(text: str, content: object) -> KeyPath:
-    """msgspec's path (`$.fault[1].at`) as keys and indices. msgspec writes a key of a mapping as
-    `[...]`; if there are several keys, the first one is taken."""
-    path: list[str | int] = []
-    for name, index, some in _STEP.findall(text):
-        step: str | int = name or (int(index) if index else "")
-        if some and isinstance(content, dict):
-            step = next(
-                (
-                    key
-                    for key, value in content.items()
-                    if not isinstance(value, str | int | float | bool)
-                ),
-                "",
-            )
-        path.append(step)
-        if isinstance(content, dict) and isinstance(step, str):
-            content = content.get(step)
-        elif isinstance(content, list) and isinstance(step, int):
-            content = content[step]
-    return tuple(path)
+    def _error_with(
+        self, root: type[msgspec.Struct], path: Sequence[str | int], key: str
+    ) -> str | None:
+        """The error of the content if the mapping at this path had no other key than this one."""
+        try:
+            msgspec.convert(_with_one(self.content, path, key), root)
+        except msgspec.ValidationError as error:
+            return str(error)
+        return None
+
+
+def _with_one(content: object, path: Sequence[str | int], key: str) -> object:
+    if isinstance(content, list):
+        own = [_with_one(content[int(path[0])], path[1:], key)]
+        return content[: int(path[0])] + own + content[int(path[0]) + 1 :]
+    assert isinstance(content, dict)
+    if not path:
+        return {key: content[key]}
+    return content | {path[0]: _with_one(content[path[0]], path[1:], key)}
 
 
 def _choices(root: type[msgspec.Struct], at: KeyPath) -> Sequence[str]:

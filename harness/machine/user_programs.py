@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import sys
@@ -27,6 +28,7 @@ SHORTEST_SECRET: Final = 4
 """The least length of a secret in characters. A shorter value (`1`, `no`) is no secret, and
 removing it would make the output unreadable.
 """
+_LONG: Final = 8
 _DIES_WITHIN: Final = 10.0
 _TAIL: Final = 15
 
@@ -53,6 +55,12 @@ def redacted(text: str, secrets: Sequence[str]) -> str:
     for secret in sorted((s for s in secrets if len(s) >= SHORTEST_SECRET), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return text
+
+
+def holds(word: str, secret: str) -> bool:
+    """Whether a word of a command line has this secret; a short one only as a value of its own
+    (`--password=kafka`, not `kafka-1`)."""
+    return secret in (word if len(secret) >= _LONG else re.split(r"[=:@,\s]", word))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

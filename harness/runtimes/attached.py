@@ -89,6 +89,8 @@ class AttachedBroker:
     state: BrokerState = "running"
     _given_up: bool = False
     _undo: BrokerCommand | None = None
+    _may_run: bool = False
+    """Whether the command has failed that was to end or pause it."""
 
     @property
     def log(self) -> Path:
@@ -137,17 +139,22 @@ class AttachedBroker:
     def heal(self) -> None:
         """At the end of a run: starts or resumes it where a fault was not healed. Raises
         FaultError."""
-        if (undo := self._undo) is not None:
+        if (undo := self._undo) is None:
+            return
+        answers = self._may_run and probe.reach(self.client_address, within=ASK_SECONDS)
+        if not answers:
             undo.run(self.log)
-            self._undo = None
-            ledger.remove_broken(undo)
+        self._undo = None
+        ledger.remove_broken(undo)
 
     def _done(self, verb: str, state: BrokerState) -> None:
         command = self._command(verb)
         self._undo = self._command(UNDONE_BY[verb])
         ledger.add_broken(self._undo)  # before: a fault that is half done is undone too
+        # A broker that was asked to stop answers for a while.
+        self._may_run = verb != "stop"
         command.run(self.log)
-        self.state = state
+        self._may_run, self.state = False, state
 
     def _undone(self, verb: str) -> None:
         self._command(verb)
@@ -516,18 +523,20 @@ def _refuse_denied(cluster: Attached) -> None:
     groups."""
     where = f"cluster {cluster.name} at {cluster.bootstrap}"
     admin = admin_of(cluster.bootstrap, cluster.properties)
-    made = [f"{name}.{_PROBE}.internal" for name in cluster.clusters]
-    for name, future in admin.create_topics([NewTopic(topic, 1, 1) for topic in made]).items():
-        with _denials(where, "CREATE", _beginning(name)):
-            future.result(2 * ASK_SECONDS)
-    for topic in (*made, IN_USE):
-        needed = _TOPIC_RIGHTS if topic != IN_USE else ("DESCRIBE", "DELETE")
-        _refuse_lacking(where, needed, partial(_topic_rights, admin, topic), _beginning(topic))
+    rights, what = partial(_topic_rights, admin), _beginning(IN_USE)
+    _refuse_lacking(where, ("DESCRIBE", "DELETE"), partial(rights, IN_USE), what)
+    # one after the other: what may not be deleted stays
+    for topic in [f"{name}.{_PROBE}.internal" for name in cluster.clusters]:
+        what = _beginning(topic)
+        with _denials(where, "CREATE", what):
+            admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(2 * ASK_SECONDS)
+        _refuse_lacking(where, _TOPIC_RIGHTS, partial(rights, topic), what)
+        with _denials(where, "DELETE", what):
+            deleted = admin.delete_topics([topic], operation_timeout=ASK_SECONDS)
+            deleted[topic].result(2 * ASK_SECONDS)
     _refuse_lacking(
         where, _GROUP_RIGHTS, partial(_group_rights, admin), f"groups that begin with {OWN_GROUPS}"
     )
-    for future in admin.delete_topics(made, operation_timeout=ASK_SECONDS).values():
-        future.result(2 * ASK_SECONDS)
 
 
 def _refuse_no_transactions(cluster: AttachedCluster) -> None:

@@ -31,6 +31,8 @@ from linkflap.harness.capture import logs, samplers
 from linkflap.harness.capture.live.captures import DiskOrFetchCaptures, FetchedCaptures
 from linkflap.harness.capture.logs import Since
 from linkflap.harness.capture.samplers import SettingsSampler
+from linkflap.harness.machine import client_properties
+from linkflap.harness.machine.user_programs import holds
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
 from linkflap.harness.model.events import Phase
@@ -75,6 +77,7 @@ def check(scenario: Scenario, runtime: str) -> None:
             "give 1 or more of each"
         )
     check_attached(scenario)
+    _check_secrets(scenario)
     check_scenario(scenario)
     check_in_sync(scenario)
     _check_times(scenario)
@@ -87,6 +90,20 @@ def check(scenario: Scenario, runtime: str) -> None:
     mirrors.check_played(scenario, runtime)
     check_runtime(scenario.schedule, runtime)
     check_losses(scenario.schedule, mirrors.resolve(scenario.mirror).guarantee)
+
+
+def _check_secrets(scenario: Scenario) -> None:
+    """Raises InputError where a command of the user's has a password of client properties in its
+    words: everybody on the machine sees them, and they are in the run directory."""
+    for cluster in scenario.topology.clusters:
+        for secret in client_properties.read(cluster.properties).secrets:
+            for what, words in commands(scenario).items():
+                if any(holds(word, secret) for word in words):
+                    raise InputError(
+                        f"a word of the command for {what} has a password of {cluster.properties}, "
+                        "and everybody on this machine sees command lines; let the command read "
+                        "it from a file or from its environment"
+                    )
 
 
 def _check_times(scenario: Scenario) -> None:

@@ -3,25 +3,40 @@ there, and by which path its clients go."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import KafkaError, KafkaException
 
 from linkflap.api.deploy import deploy
 from linkflap.chaos import scenario_file
 from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.cli.commands import linkflap
 from linkflap.harness import runtimes
-from linkflap.harness.machine import client_properties, ledger
-from linkflap.harness.machine.attached_leftovers import Attached
+from linkflap.harness.machine import (
+    attached_leftovers,
+    broker_commands,
+    client_properties,
+    ledger,
+)
+from linkflap.harness.machine.attached_leftovers import IN_USE, Attached
 from linkflap.harness.machine.broker_commands import VERBS, BrokerCommand
 from linkflap.harness.machine.engine_leftovers import StillThere
-from linkflap.harness.machine.process_identity import Identity
+from linkflap.harness.machine.process_identity import Identity, identify
 from linkflap.harness.model.errors import FaultError, InputError
+from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import ATTACHED
 from linkflap.harness.runtimes.attached import AttachedBroker
 from linkflap.harness.runtimes.kraft.secrets import Authority, attached_secrets
@@ -269,6 +284,96 @@ def test_a_command_that_fails_is_undone_at_the_end_all_the_same(tmp_path: Path) 
     assert ledger.own().broken == ()
 
 
+@contextmanager
+def answering() -> Iterator[str]:
+    """The address of what answers a request, as a broker does."""
+
+    class Answer(StreamRequestHandler):
+        def handle(self) -> None:
+            size = int.from_bytes(self.rfile.read(4), "big")
+            correlation = self.rfile.read(size)[4:8]
+            self.wfile.write((4).to_bytes(4, "big") + correlation)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("verb", "undone"), [("kill", ""), ("pause", ""), ("stop", "started A/7\n")]
+)
+def test_a_broker_that_runs_though_its_command_failed_is_not_started_again(
+    tmp_path: Path, verb: str, undone: str
+) -> None:
+    undo = written_by("started")
+    broker = broker_of(tmp_path, **{verb: ("/bin/false",)}, start=undo, resume=undo)
+    with answering() as broker.client_address:
+        with pytest.raises(FaultError, match=f"is to {verb} broker A/7"):
+            getattr(broker, verb)()
+        broker.heal()
+    done = tmp_path / "done"
+    assert (done.read_text() if done.exists() else "", ledger.own().broken) == (undone, ())
+
+
+@pytest.mark.parametrize("verb", ["kill", "start"])
+def test_what_a_command_that_hangs_has_started_is_ended_unless_it_may_be_a_broker(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str
+) -> None:
+    monkeypatch.setattr(broker_commands, "ENDS_WITHIN", 0.5)
+    hangs = "echo $$ > parent; sleep 600 & echo $! > child; wait"
+    command = BrokerCommand(
+        cluster="A", broker=7, verb=verb, words=("/bin/sh", "-c", hangs), folder=str(tmp_path)
+    )
+    with pytest.raises(FaultError, match=r"did not end within 0\.5 s"):
+        command.run(None)
+    parent, child = (int((tmp_path / name).read_text()) for name in ("parent", "child"))
+    assert identify(parent) is None
+    if verb == "start":
+        assert identify(child) is not None
+        os.kill(child, signal.SIGKILL)
+    until(lambda: identify(child) is None, within=20, what="the child to be gone")
+
+
+def test_what_a_dead_run_made_is_removed_when_the_broker_that_was_started_serves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    not_yet = [KafkaException(KafkaError(KafkaError._TRANSPORT))] * 2
+    deleted: list[str] = []
+
+    def topics(**_: object) -> SimpleNamespace:
+        if not_yet:
+            raise not_yet.pop()
+        return SimpleNamespace(topics=[t for t in ("A.orders", IN_USE) if t not in deleted])
+
+    def ended(value: object) -> Future[object]:
+        future: Future[object] = Future()
+        future.set_result(value)
+        return future
+
+    def delete(topics: list[str], **_: object) -> dict[str, Future[object]]:
+        deleted.extend(topics)
+        return {topic: ended(None) for topic in topics}
+
+    admin = SimpleNamespace(
+        list_topics=topics,
+        list_consumer_groups=lambda **_: ended(SimpleNamespace(valid=[])),
+        describe_cluster=lambda **_: ended(SimpleNamespace(cluster_id="one")),
+        delete_topics=delete,
+    )
+    monkeypatch.setattr(attached_leftovers, "admin_of", lambda *_: admin)
+    run = Attached(name="A", bootstrap="a:1", id="one", clusters=("A",), had_heartbeats=True)
+    removed = list(attached_leftovers.remove(run, starting=True))
+    assert (removed, deleted) == (["topic A.orders on cluster A at a:1"], ["A.orders", IN_USE])
+    not_yet.append(KafkaException(KafkaError(KafkaError._TRANSPORT)))
+    with pytest.raises(StillThere, match="cannot be cleaned yet"):
+        list(attached_leftovers.remove(run))
+
+
 def test_the_watchdog_of_a_dead_run_starts_its_brokers_again(tmp_path: Path) -> None:
     undo = BrokerCommand(
         cluster="A", broker=7, verb="start", words=written_by("started"), folder=str(tmp_path)
@@ -288,6 +393,9 @@ def test_the_watchdog_of_a_dead_run_starts_its_brokers_again(tmp_path: Path) -> 
         ('kil = ["true"]', "there is no command 'kil' (did you mean 'kill'?)"),
         ('resume = ["./nothing"]', "there is no program './nothing' in"),
         ("resume = []", "there is no program '' in"),
+        ('start = ["true"]\nkill = "true"', "line 17: cluster.A.commands.kill is wrong"),
+        ('start = ["true", "{brokr}"]', "no name '{brokr}' (did you mean '{broker}'?)"),
+        ('start = ["true", "x{clusters}"]', "known: {broker}, {cluster}"),
         ('pause = ["true"]\nresume = ["true"]', "commands to kill and start a broker"),
     ],
 )
@@ -298,6 +406,35 @@ def test_commands_for_brokers_that_cannot_be_used_are_refused(
     file = tmp_path / "mine.toml"
     file.write_text(f"{FILE}{fault}[cluster.A.commands]\n{more}\n")
     assert says in refused(str(file))
+
+
+@pytest.mark.parametrize(
+    ("word", "password", "found"),
+    [
+        ("--password=kafka", "kafka", True),
+        ("me:kafka@host", "kafka", True),
+        ("kafka-{broker}", "kafka", False),
+        ("-pone-long-secret", "one-long-secret", True),
+        ("${KAFKA} {{.Id}} {} { print }", "one-long-secret", False),
+    ],
+)
+def test_a_command_with_a_password_in_its_words_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, word: str, password: str, found: bool
+) -> None:
+    monkeypatch.setenv(
+        "ENTRY",
+        "security.protocol=sasl_plaintext\nsasl.mechanism=PLAIN\nsasl.username=me\n"
+        f"sasl.password={password}",
+    )
+    file, topology = tmp_path / "mine.toml", TOPOLOGY.replace(":8", ":8{env:ENTRY}")
+    commands = f'[cluster.A.commands]\nstart = ["true", "{word}"]\n'
+    file.write_text(FILE.replace(TOPOLOGY, topology) + commands)
+    if found:
+        says = "the command for start of a broker of A has a password of env:ENTRY"
+        assert says in (sentence := refused(str(file)))
+        assert password not in sentence
+    else:
+        assert not CliRunner().invoke(linkflap, ["run", str(file), "--dry-run"]).exit_code
 
 
 def test_clusters_of_linkflaps_own_need_no_commands(tmp_path: Path) -> None:
