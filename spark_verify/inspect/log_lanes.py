@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Final, TypedDict
 
@@ -130,12 +131,13 @@ def lanes_around(root: Path, anomalies: Sequence[Anomaly]) -> Sequence[Lane]:
 
 
 def lanes(planned: RunPlan, points: LanePoints) -> Sequence[Lane]:
-    """One lane per log, by topic, partition, cluster and generation."""
-    logs = list(drawn_logs(planned))
-    every = sum(len(log.headers) for log in logs)
-    kept = [None] * len(logs) if every <= RAW else chosen(logs, points)
-    bins = min(BINS, max(1, MOST_BINS // max(1, len(logs))))
-    return [_lane(log, planned, rows, bins) for log, rows in zip(logs, kept, strict=True)]
+    """One lane per log, by topic, partition, cluster and generation. The logs are read twice, to
+    choose and to draw, so that the headers of only one log are in memory."""
+    kept = chosen(drawn_logs(planned), points)
+    bins = min(BINS, max(1, MOST_BINS // max(1, len(kept))))
+    return [
+        _lane(log, planned, rows, bins) for log, rows in zip(drawn_logs(planned), kept, strict=True)
+    ]
 
 
 def drawn_logs(planned: RunPlan) -> Iterator[Drawn]:
@@ -155,15 +157,23 @@ def drawn_logs(planned: RunPlan) -> Iterator[Drawn]:
                     yield Drawn(key, generation, replica, batches.scan(paths, sums=False).headers)
 
 
-def chosen(logs: Sequence[Drawn], points: LanePoints) -> Sequence[Ints]:
-    """The rows of each log around anomalies, promotions, truncations and faults: at most RAW of all
-    logs together, preferring anomalies to faults."""
-    for worth in (points, LanePoints(offsets=points.offsets)):
-        for around in AROUND:
-            kept = [_near(log, worth, around) for log in logs]
-            if sum(map(len, kept)) <= RAW:
-                return kept
-    share = RAW // len(logs)
+def chosen(logs: Iterable[Drawn], points: LanePoints) -> Sequence[Ints | None]:
+    """The rows of each log that are drawn one by one: None (all) if the run has no more than RAW;
+    else at most RAW around anomalies, promotions, truncations and faults, preferring anomalies to
+    faults."""
+    worth = (points, LanePoints(offsets=points.offsets))
+    counts: list[int] = []
+    near: list[list[Ints]] = []
+    for log in logs:
+        counts.append(len(log.headers))
+        near.append([_near(log, each, around) for each in worth for around in AROUND])
+    if sum(counts) <= RAW:
+        return [None] * len(counts)
+    kept: Sequence[Ints] = ()
+    for kept in zip(*near, strict=True):
+        if sum(map(len, kept)) <= RAW:
+            return kept
+    share = RAW // len(counts)
     return [
         rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), share)).astype(np.int64))]
         for rows in kept
@@ -318,20 +328,29 @@ class _Columns:
 
 def commits(root: Path) -> Commits:
     """The acknowledged commits of a run directory, with their markers."""
-    logs: dict[LogKey, list[Drawn]] = defaultdict(list)
-    for log in drawn_logs(plan(root)):
-        logs[log.captured.bounds.cluster, *log.key].append(log)
+    written = _written(root)
     listed: dict[str, list[Commit]] = defaultdict(list)
     counted: Counter[str] = Counter()
-    for key, columns in _written(root).items():
-        for each in _followed(key, columns.arrays(), logs.get(key, ())):
+
+    def follow(key: LogKey, logs: Sequence[Drawn]) -> None:
+        for each in _followed(key, written.pop(key, _Columns()).arrays(), logs):
             counted[each.ending] += 1
             if len(listed[each.ending]) < MOST:
                 listed[each.ending].append(each)
+
+    # In memory are the headers of one partition on one cluster.
+    for key, logs in groupby(drawn_logs(plan(root)), _key):
+        follow(key, list(logs))
+    for key in list(written):
+        follow(key, ())
     every = [each for rows in listed.values() for each in rows]
     return Commits(
         listed=sorted(every, key=lambda each: (each.returned, each.operation)), counted=counted
     )
+
+
+def _key(log: Drawn) -> LogKey:
+    return log.captured.bounds.cluster, *log.key
 
 
 def _written(root: Path) -> Mapping[LogKey, _Columns]:
