@@ -51,6 +51,7 @@ from linkflap.recording.run_end import (
     drain,
     ended,
     remove_data,
+    stop_mirrors,
     with_room,
     written,
 )
@@ -352,7 +353,7 @@ def perform(
     sampler.stop()
     settings.stop()
     watch()
-    _stop_mirrors(world)
+    stop_mirrors(world)
     _phase(writer, progress, "capturing logs")
     for name in world.to_capture(bystanders.clusters):
         world.capture("2-end", name)
@@ -367,17 +368,6 @@ def _captures(scenario: Scenario, deployment: Deployment) -> Callable[..., logs.
     if deployment.topology.attached:
         return FetchedCaptures
     return partial(DiskOrFetchCaptures, from_fetch=scenario.topics.capture == "fetch")
-
-
-def _stop_mirrors(world: RunWorld) -> None:
-    able = world.able_mirrors
-    for mirror in world.running_mirrors:
-        if mirror in able:
-            mirror.stop()
-        else:
-            # what a failover appends, to end what the dead source left open, would belong to no
-            # failover of the schedule
-            mirror.crash()
 
 
 def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:

@@ -240,6 +240,21 @@ def orphaned(world: RunWorld, cluster: str, died: Collection[str]) -> bool:
     return False
 
 
+def stop_mirrors(world: RunWorld) -> None:
+    """Stops every mirror; those whose source or destination is dead are killed, after all others.
+
+    What a failover appends, to end what the dead source left open, would belong to no failover of
+    the schedule. A mirror may lead the partitions of its destination (`harness.mirrors.shadow`):
+    once it is dead, those that mirror from there cannot tell any more how far behind they are."""
+    running, able = world.running_mirrors, world.able_mirrors
+    for mirror in running:
+        if mirror in able:
+            mirror.stop()
+    for mirror in running:
+        if mirror not in able:
+            mirror.crash()
+
+
 def stable_ends(
     cluster: Cluster, topics: Mapping[str, int], *, within: float = SETTLE
 ) -> dict[tuple[str, int], int]:

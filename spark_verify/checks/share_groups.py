@@ -15,10 +15,13 @@ A member hands over records that it had fetched before, even if its lock has exp
 another member was given the record and accepted it: then its own acknowledgement is refused. So a
 record that a poll returned after its end counts as delivered again if the broker confirmed an
 acknowledgement of that too, or if the member cannot have had it from before: its delivery count is
-higher than that of the delivery that ended it, or the member had meanwhile got a record of the
-partition that was sent later (it fetches only when it has handed over everything). The last two
-prove nothing around a fault of the cluster: a new leader counts anew, and an answer of a broker
-that lives may be late.
+higher than that of the delivery that ended it, or the member had ended the record itself, or it had
+meanwhile got a record of the partition that was sent later (it fetches only when it has handed over
+everything).
+Around a fault of the cluster a higher count proves nothing, because a new leader counts anew. The
+other two prove nothing where a broker lives whose answer may be late, because a fault paused it or
+took its connections away; a broker that was killed answers no more. What is not proven is reported,
+with its time, and allowed (`unproven-redelivery`).
 One member at a time holds a record. No member is given it, and its holder is not given it again,
 until the lock expires (share.record.lock.duration.ms of the group, which linkflap sets), or the
 holder gives it back, leaves, or is fenced; the client of a member that renews its lock hands
@@ -32,8 +35,10 @@ whose member had lost its connection. A new leader epoch without a fault counts 
 
 KIP-932 does not promise exact delivery counts: a new leader forgets deliveries that were not
 acknowledged, and a broker takes one back that did not reach its member. So only a count above the
-limit is wrong, or one that did not rise after a confirmed release. A killed member may have been
-given a record without recording it.
+limit is wrong, or one that did not rise after a confirmed release: a release is confirmed once its
+count is durable, and every later delivery counts on from there, on a new leader too. Where an
+answer may be late, the delivery may be from before the release: that is not proven either. A killed
+member may have been given a record without recording it.
 """
 
 from __future__ import annotations
@@ -66,7 +71,7 @@ from linkflap.spark_verify.checks.parts.logs import Log, among, changes, distinc
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import planner
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
-from linkflap.spark_verify.facts.partition_facts import LogPromotion
+from linkflap.spark_verify.facts.partition_facts import LogPromotion, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
 
@@ -76,6 +81,7 @@ DROPPED: Final = "never-acknowledged"
 UNACQUIRED: Final = "unacquired-acknowledgement"
 COUNT: Final = "wrong-delivery-count"
 START: Final = "wrong-start-offset"
+UNPROVEN: Final = "unproven-redelivery"
 ENDS: Final = ("accepted", "rejected")
 CONFIRMED: Final = (*ENDS, "released", "renewed")
 RELEASES: Final = ("release", "released")
@@ -193,12 +199,19 @@ def _again(
         over |= (first >= 0) & (_began(answers) > since)
     finished, finisher = _finished(log, rows, ends, got)
     late = (_began(got) > finished) & ~among(got.offset, answers.offset[over])
-    bad = _held(got, late, answers) | _fresh(view, generation.cluster, got, late, finished)
+    own = np.zeros(len(got), np.bool_)
+    if len(ends):
+        member = _members([*ends.reads, *got.reads])
+        own = finisher >= 0
+        own &= member[ends.read[finisher]] == member[len(ends.reads) + got.read]
+    fresh, unproven = _fresh(view, generation.cluster, got, late, finished, own)
+    bad = _held(got, late, answers) | fresh
 
     twice = _twice(got) & ~bad & ~among(got.offset, answers.offset[over])
     holder = _holders(view, generation.cluster, rows, got)
     named = np.concatenate((answers.offset[over], got.offset[bad | twice]))
     held = (holder >= 0) & ~among(got.offset, named)
+    unproven &= ~among(got.offset, np.concatenate((named, got.offset[held])))
 
     def ender(end: int) -> str:
         by = ends.reads[int(ends.read[end])].reader if end >= 0 else "the start offset"
@@ -214,6 +227,13 @@ def _again(
             held,
             AGAIN,
             lambda row: f"{got.reads[int(got.read[int(holder[row])])].reader} still held them",
+        ),
+        *found(
+            generation.cluster,
+            got,
+            unproven,
+            UNPROVEN,
+            lambda row: f"{ender(int(finisher[row]))}; {_disturbed(view, generation, got, row)}",
         ),
     ]
 
@@ -351,11 +371,15 @@ def _held(got: Delivered, late: Bools, answered: Delivered) -> Bools:
     return held
 
 
-def _fresh(view: PartitionView, cluster: str, got: Delivered, late: Bools, finished: Ints) -> Bools:
-    """The late deliveries that their member cannot have fetched before the record was done with."""
-    fresh = np.zeros(len(got), np.bool_)
+def _fresh(
+    view: PartitionView, cluster: str, got: Delivered, late: Bools, finished: Ints, own: Bools
+) -> tuple[Bools, Bools]:
+    """The late deliveries that their member cannot have fetched before the record was done with;
+    and those that it can have fetched then only because of a fault. `own`: the member had ended the
+    record itself."""
+    fresh, unproven = np.zeros(len(got), np.bool_), np.zeros(len(got), np.bool_)
     if not late.any():
-        return fresh
+        return fresh, unproven
     sends = Sends.of(view.sends)
     sender = planner(got.uid, view.sends)
     sent = np.where(sender >= 0, sends.column("invoked")[sender], 0) if len(sends) else sender
@@ -364,14 +388,24 @@ def _fresh(view: PartitionView, cluster: str, got: Delivered, late: Bools, finis
     counts = np.array([r.position for r in got.reads], np.int64)[got.read]
     for row in np.flatnonzero(late).tolist():
         before = (got.offset == got.offset[row]) & (got.returned <= finished[row])
-        since = int(got.returned[before].max(initial=0))
-        until = int(got.returned[row])
+        if not before.any():
+            continue
+        since, until = int(got.returned[before].max()), int(got.returned[row])
         newer = (member == member[row]) & (got.returned <= began[row]) & (sent > since)
-        fresh[row] = since and (
-            (newer.any() and _calm(view, cluster, since, until, but=KILLS))
-            or (counts[row] > counts[before].max() and _calm(view, cluster, since, until))
+        in_order = own[row] or newer.any()
+        higher = counts[row] > counts[before].max()
+        fresh[row] = (in_order and _prompt(view, cluster, since, until)) or (
+            higher and _calm(view, cluster, since, until)
         )
-    return fresh
+        unproven[row] = (in_order or higher) and not fresh[row]
+    return fresh, unproven
+
+
+def _disturbed(view: PartitionView, generation: LogGeneration, got: Delivered, row: int) -> str:
+    """What may have delayed a delivery since the record was delivered first."""
+    first, end = got.returned[got.offset == got.offset[row]].min(), got.returned[row]
+    faults = _faults(view, generation.cluster, int(first), int(end))
+    return ", ".join(f"{w.fault} ({w.id})" for w in faults) or "the partition got a new leader"
 
 
 def _members(reads: Sequence[Read]) -> Ints:
@@ -382,21 +416,33 @@ def _members(reads: Sequence[Read]) -> Ints:
     )
 
 
-def _calm(
-    view: PartitionView, cluster: str, start: int, end: int, but: Collection[str] = ()
-) -> bool:
-    """Whether no fault touched the cluster between two times, nor shortly before, but for some; and
-    whether the partition kept its leader, as far as that was sampled.
+def _faults(view: PartitionView, cluster: str, start: int, end: int) -> Sequence[Window]:
+    """The faults that touched the cluster between two times, or shortly before.
     What breaks a link to another cluster leaves the members' connections alone."""
-    since = start - SHARE_LOCK_MS * 10**6
-    return not _led_anew(view, cluster, since, end) and not any(
-        w.fault not in but
-        and not (w.name.of_link and w.on.link)
+    return [
+        w
+        for w in view.windows
+        if not (w.name.of_link and w.on.link)
         and cluster in (w.on.source, w.on.destination)
         and w.start <= end
-        and w.end >= since
-        for w in view.windows
-    )
+        and w.end >= start - SHARE_LOCK_MS * 10**6
+    ]
+
+
+def _calm(view: PartitionView, cluster: str, start: int, end: int) -> bool:
+    """Whether no fault touched the cluster between two times, nor shortly before; and whether the
+    partition kept its leader, as far as that was sampled."""
+    since = start - SHARE_LOCK_MS * 10**6
+    return not _faults(view, cluster, start, end) and not _led_anew(view, cluster, since, end)
+
+
+def _prompt(view: PartitionView, cluster: str, start: int, end: int) -> bool:
+    """Whether no answer of a broker was late: nothing happened to the cluster, or brokers were
+    killed, which answer no more. A member asks the next leader only when it has handed over what
+    the one before had answered."""
+    faults = _faults(view, cluster, start, end)
+    killed = bool(faults) and all(w.fault in KILLS for w in faults)
+    return killed or _calm(view, cluster, start, end)
 
 
 def _led_anew(view: PartitionView, cluster: str, start: int, end: int) -> bool:
@@ -465,25 +511,38 @@ def _miscounted(
     limit = int(config.get(*LIMIT))
     counts = np.array([read.position for read in got.reads], np.int64)[got.read]
     beyond = (counts == 0) | (counts < -1) | (counts > limit)
-    same = _not_risen(view, generation.cluster, rows, got, counts)
-    return found(
-        generation.cluster,
-        got,
-        beyond | same,
-        COUNT,
-        lambda row: (
-            f"{counts[row]} times, and {limit} is the limit"
-            if beyond[row]
-            else f"{counts[row]} times, as before it was released"
+    same, unproven = _not_risen(view, generation.cluster, rows, got, counts)
+    return [
+        *found(
+            generation.cluster,
+            got,
+            beyond | same,
+            COUNT,
+            lambda row: (
+                f"{counts[row]} times, and {limit} is the limit"
+                if beyond[row]
+                else f"{counts[row]} times, as before it was released"
+            ),
         ),
-    )
+        *found(
+            generation.cluster,
+            got,
+            unproven & ~beyond,
+            UNPROVEN,
+            lambda row: (
+                f"their delivery count is {counts[row]}, as before a release; "
+                f"{_disturbed(view, generation, got, row)}"
+            ),
+        ),
+    ]
 
 
 def _not_risen(
     view: PartitionView, cluster: str, rows: Sequence[Read], got: Delivered, counts: Ints
-) -> Bools:
+) -> tuple[Bools, Bools]:
     """Deliveries to a member that had released the record, with confirmation, and whose count is
-    not above the one that it had then."""
+    not above the one that it had then; and those that may be from before the release because of a
+    fault."""
     released = _of(rows, "released")
     member, began = _members(got.reads)[got.read], _began(got)
     order = np.lexsort((got.returned, member, got.offset))
@@ -493,7 +552,7 @@ def _not_risen(
         & (member[before] == member[after])
         & (counts[after] <= counts[before])
     )
-    bad = np.zeros(len(got), np.bool_)
+    bad, unproven = np.zeros(len(got), np.bool_), np.zeros(len(got), np.bool_)
     for earlier, later in zip(before[suspects].tolist(), after[suspects].tolist(), strict=True):
         mine = got.reads[int(got.read[later])]
         between = (
@@ -501,11 +560,10 @@ def _not_risen(
             & (_began(released) >= got.returned[earlier])
             & (released.returned <= began[later])
         )
-        bad[later] = any(
-            (released.reads[n].reader, released.reads[n].process) == (mine.reader, mine.process)
-            for n in released.read[between].tolist()
-        ) and _calm(view, cluster, int(got.returned[earlier]), int(got.returned[later]))
-    return bad
+        if any(_same(released.reads[n], mine) for n in released.read[between].tolist()):
+            prompt = _prompt(view, cluster, int(got.returned[earlier]), int(got.returned[later]))
+            (bad if prompt else unproven)[later] = True
+    return bad, unproven
 
 
 def _starts(
@@ -709,6 +767,20 @@ CHECK = Check(
             counted="""start offset of a share group is wrong|start offsets of share groups are
                 wrong""",
             smallest="The log ends at 2, and the group's start offset is 3: at offset 3.",
+        ),
+        AnomalyKind(
+            name=UNPROVEN,
+            meaning="""A record was delivered again after its end, or with a count that had not
+                risen after a confirmed release, within 15 s of a fault that delays answers, or that
+                makes a new leader count anew: a broker may have delivered it before. That is always
+                allowed.""",
+            sentence="""{reader} got {who} of {cluster} at {at} again around a fault, and it is not
+                proven that a broker delivered them again: {witness}""",
+            counted="""delivery of a share group around a fault may have been late|deliveries of
+                share groups around a fault may have been late""",
+            smallest="""Around broker-pause, 1 is accepted and confirmed; then a member acquires 1
+                with a higher delivery count: at the offset of 1.""",
+            noted=True,
         ),
     ),
     complete=frozenset({"promotions", "reads"}),

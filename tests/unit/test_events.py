@@ -8,6 +8,7 @@ import re
 import shutil
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -39,7 +40,7 @@ from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Anomaly, Document, Verdict
 from linkflap.harness.rundir import RunReader, RunWriter, with_current_kinds
 from linkflap.harness.rundir.files import RENAMED
-from linkflap.recording.run_end import orphaned
+from linkflap.recording.run_end import orphaned, stop_mirrors
 from linkflap.recording.world import RunWorld
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.partition_facts import Description, Refusal
@@ -384,6 +385,18 @@ def test_clusters_behind_what_is_dead_are_orphaned(
     assert (
         "".join(name for name in "ABCD" if name not in dead and orphaned(seen, name, died)) == found
     )
+
+
+def test_mirrors_that_lost_a_cluster_are_killed_after_all_others_were_stopped() -> None:
+    """A mirror that leads its destination's partitions must outlive those that mirror from
+    there."""
+    seen, ends = world("AB", "BC", "CD", dead="B", died=["AB"]), list[str]()
+    for name, mirror in seen.mirrors.items():
+        stub = cast(SimpleNamespace, mirror)
+        stub.stop = partial(ends.append, f"{name} stopped")
+        stub.crash = partial(ends.append, f"{name} killed")
+    stop_mirrors(seen)
+    assert ends == ["CD stopped", "BC killed"]
 
 
 # What mirrors promise: declared once, written to run.json, and all that the verifier reads.

@@ -31,6 +31,7 @@ PERMITTED = {
     "torn-by-failover": "a forced failover cuts each partition where its copy ends",
     "rpo-over-budget": "a small budget is drawn for each run",
     "rto-over-budget": "the same",
+    "unproven-redelivery": "a fault may have delayed an answer",
 }
 """What may be found in a faithful run, and why."""
 

@@ -38,10 +38,10 @@ def checkpoint_went_back(made: Made, rng: Random) -> None:
     made.groups[made.groups.index(later[-1])] = replace(later[-1], offset=first.offset - 1)
 
 
-def killed(made: Made, at: int, broker: str = "B/1") -> None:
-    """A broker is killed, and comes back at once."""
+def killed(made: Made, at: int, broker: str = "B/1", fault: str = "broker-kill") -> None:
+    """A broker is killed, or another fault has it, and comes back at once."""
     facts: tuple[tuple[str, dict[str, object]], ...] = (
-        ("fault-start", {"id": "kill", "fault": "broker-kill", "options": {}, "restores": True}),
+        ("fault-start", {"id": "kill", "fault": fault, "options": {}, "restores": True}),
         (
             "fault-bite",
             {"id": "kill", "bit": True, "observable": "it", "measured": 1, "expected": 1},
@@ -54,8 +54,8 @@ def killed(made: Made, at: int, broker: str = "B/1") -> None:
         for n, (kind, data) in enumerate(facts)
     ]
     made.events.sort(key=lambda event: event.time)
-    fault = FaultSpec(id="kill", fault="broker-kill", target=broker, at=1.0, duration=0.0)
-    made.scenario = replace(made.scenario, schedule=(*made.scenario.schedule, fault))
+    spec = FaultSpec(id="kill", fault=fault, target=broker, at=1.0, duration=0.0)
+    made.scenario = replace(made.scenario, schedule=(*made.scenario.schedule, spec))
 
 
 def _stepped_back(made: Made) -> tuple[GroupOffset, GroupOffset]:

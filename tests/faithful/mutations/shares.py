@@ -9,6 +9,7 @@ from random import Random
 from linkflap.harness.model.history import Poll
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import PAIR, NothingToChange, data, mutation
+from tests.faithful.mutations.group_offsets import killed
 from tests.faithful.observers import MS
 from tests.faithful.shares import CONFIRMED, GROUP
 
@@ -228,6 +229,44 @@ def share_group_gave_a_record_to_its_owner_again(made: Made, rng: Random) -> Non
     delivery count, and it did not answer that."""
     row = _simply(made)
     made.polls.append(replace(row, time=row.returned + 1, returned=row.returned + 2))
+
+
+def _given_again(made: Made, fault: str) -> None:
+    """After a fault of a broker a member got a record again that it had accepted; it did not answer
+    that."""
+    row = _simply(made)
+    ended = max(r.returned for r in _rows(made, _offset(row)))
+    killed(made, ended, "A/1", fault)
+    made.polls.append(replace(row, time=ended + 1, returned=ended + 2))
+
+
+@mutation(SHARED, must="share-groups/delivered-again")
+def share_group_gave_a_record_to_its_owner_after_a_kill(made: Made, rng: Random) -> None:
+    """After the kill of a broker a member got a record again that it had accepted; it did not
+    answer that."""
+    _given_again(made, "broker-kill")
+
+
+@mutation(SHARED, must="share-groups/unproven-redelivery", verdict="valid")
+def share_group_gave_a_record_to_its_owner_after_a_pause(made: Made, rng: Random) -> None:
+    """A broker was paused, whose answer may have come late: a member got a record again that it had
+    accepted."""
+    _given_again(made, "broker-pause")
+
+
+@mutation(SHARED, must="share-groups/wrong-delivery-count")
+def share_group_forgot_a_release_after_a_kill(made: Made, rng: Random) -> None:
+    """A member released a record, with confirmation. After the kill of a broker it got it again,
+    with the delivery count of before."""
+    row = _simply(made)
+    released = replace(row.fetched[0], position=-1)
+    at = row.returned
+    killed(made, at + 2, "A/1")
+    made.polls += [
+        replace(row, kind="release", time=at, returned=at + 1, fetched=(released,)),
+        replace(row, kind=CONFIRMED["release"], time=at, returned=at + 1, fetched=(released,)),
+        replace(row, time=at + 3, returned=at + 4),
+    ]
 
 
 @mutation(SHARED, must="share-groups/wrong-start-offset", may="share-groups")

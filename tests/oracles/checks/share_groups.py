@@ -23,6 +23,7 @@ EACH = frozenset(
         "never-acknowledged",
         "unacquired-acknowledgement",
         "wrong-delivery-count",
+        "unproven-redelivery",
     }
 )
 ENDS = ("accepted", "rejected")
@@ -73,9 +74,20 @@ def _same(one: Any, other: Any) -> bool:
     return (one.reader, one.process) == (other.reader, other.process)
 
 
-def _calm(plain: Plain, cluster: str, start: int, end: int, but: tuple[str, ...] = ()) -> bool:
-    """Whether no fault of the cluster, and no election, can have made a broker forget, or answer
-    late."""
+def _faults(plain: Plain, cluster: str, start: int, end: int) -> list[str]:
+    """The faults at that time, and shortly before, of a cluster and of its clients' paths."""
+    return [
+        window.fault
+        for window in plain.view.windows
+        if cluster in window.target.replace("/", "->").split("->")
+        and not (window.fault.startswith("link-") and "*" not in window.target)
+        and window.start <= end
+        and start <= window.end + LOCK
+    ]
+
+
+def _calm(plain: Plain, cluster: str, start: int, end: int) -> bool:
+    """Whether no fault of the cluster, and no election, can have made a broker forget."""
     samples = [mark for mark in plain.marks.get(cluster, []) if mark.leader_epoch >= 0]
     if any(
         one.leader_epoch != next_one.leader_epoch
@@ -84,14 +96,16 @@ def _calm(plain: Plain, cluster: str, start: int, end: int, but: tuple[str, ...]
         for one, next_one in pairwise(samples)
     ):
         return False
-    return not any(
-        cluster in window.target.replace("/", "->").split("->")
-        and not (window.fault.startswith("link-") and "*" not in window.target)
-        and window.fault not in but
-        and window.start <= end
-        and start <= window.end + LOCK
-        for window in plain.view.windows
-    )
+    return not _faults(plain, cluster, start, end)
+
+
+def _no_late_answer(plain: Plain, cluster: str, start: int, end: int) -> bool:
+    """Brokers that a fault killed answer no more; any other fault, or an election without one, may
+    have delayed an answer."""
+    faults = set(_faults(plain, cluster, start, end))
+    if faults:
+        return faults <= {"broker-kill", "broker-restart", "rolling-restart"}
+    return _calm(plain, cluster, start, end)
 
 
 def _again(
@@ -116,21 +130,24 @@ def _again(
         if late or count > 1:
             twice.add(offset)
             yield kind, offset
+    doubtful, named = set(), set(twice)
     for row in rows:
         for offset, uid in _pairs(row) if row.kind == "acquire" else ():
             finished = _finished(story, generation, rows, offset, uid)
             if offset in twice:
                 continue
             if row.offsets.count(offset) > 1:
-                yield kind, offset
+                named.add(offset)
             if finished >= row.time:
                 continue
-            if any(_confirms(r, row, offset) for r in rows) or _fresh(
-                plain, generation, rows, row, offset, finished
-            ):
-                yield kind, offset
-    shared = {o for o in offsets - twice if _two_members(plain, generation, rows, o)}
-    yield from ((kind, offset) for offset in shared)
+            fresh = _fresh(plain, generation, rows, row, offset, finished)
+            if any(_confirms(r, row, offset) for r in rows) or fresh == "proven":
+                named.add(offset)
+            elif fresh:
+                doubtful.add(offset)
+    named |= {o for o in offsets - twice if _two_members(plain, generation, rows, o)}
+    yield from ((kind, offset) for offset in named - twice)
+    yield from (("unproven-redelivery", offset) for offset in doubtful - named)
 
 
 def _two_members(
@@ -216,11 +233,13 @@ def _confirms(answer: Any, row: Any, offset: int) -> bool:
 
 def _fresh(
     plain: Plain, generation: PlainGeneration, rows: Sequence[Any], row: Any, offset: int, end: int
-) -> bool:
-    """Whether the member cannot have fetched the record before its end: the count rose, or it had
-    got what was sent later."""
+) -> str:
+    """Whether the member cannot have fetched the record before its end, `proven` or not: it had
+    ended it itself, it had got what was sent later, or the count rose."""
     before = [r for r in _rows(rows, offset, "acquire") if r.returned <= end]
-    since = max((r.returned for r in before), default=0)
+    if not before:
+        return ""
+    since = max(r.returned for r in before)
     newer = any(
         _same(r, row) and r.kind == "acquire" and r.returned <= row.time and sent > since
         for r in rows
@@ -229,17 +248,17 @@ def _fresh(
             s.invoked for s in plain.sends if s.first_uid <= uid < s.first_uid + len(s.offsets)
         ]
     )
-    higher = row.position > max((r.position for r in before), default=0)
+    first = min(_rows(rows, offset, *ENDS), key=lambda r: r.returned, default=None)
+    uid = row.uids[list(row.offsets).index(offset)]
+    own = first is not None and first.returned <= end and _same(first, row)
+    own = own and (offset, uid) in _pairs(first)
+    higher = row.position > max(r.position for r in before)
     cluster, until = generation.cluster, row.returned
-    return since > 0 and (
-        (
-            newer
-            and _calm(
-                plain, cluster, since, until, ("broker-kill", "broker-restart", "rolling-restart")
-            )
-        )
-        or (higher and _calm(plain, cluster, since, until))
-    )
+    if (own or newer) and _no_late_answer(plain, cluster, since, until):
+        return "proven"
+    if higher and _calm(plain, cluster, since, until):
+        return "proven"
+    return "unproven" if own or newer or higher else ""
 
 
 def _unacquired(rows: Sequence[Any]) -> Iterator[tuple[str, int]]:
@@ -265,7 +284,8 @@ def _miscounted(
     limit = int(cluster.config.get("group.share.delivery.count.limit", 5))
     for row in rows:
         for offset in row.offsets if row.kind == "acquire" else ():
-            if row.position != -1 and not 1 <= row.position <= limit:
+            beyond = row.position != -1 and not 1 <= row.position <= limit
+            if beyond:
                 yield "wrong-delivery-count", offset
             before = [
                 r
@@ -283,8 +303,13 @@ def _miscounted(
                 _same(r, row) and last.returned <= r.time and r.returned <= row.time
                 for r in _rows(rows, offset, "released")
             )
-            if released and _calm(plain, generation.cluster, last.returned, row.returned):
+            if not released:
+                continue
+            certain = _no_late_answer(plain, generation.cluster, last.returned, row.returned)
+            if certain:
                 yield "wrong-delivery-count", offset
+            elif not beyond:
+                yield "unproven-redelivery", offset
 
 
 def _starts(
