@@ -3,16 +3,21 @@ it."""
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Any, cast
 
 import psutil
+import pytest
 
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.wait import until
@@ -33,6 +38,12 @@ def ledger_of_its_own(folder: Path) -> dict[str, str]:
     return {"LINKFLAP_RUNTIME_DIR": str(folder), "LINKFLAP_PORTS": f"{first}-{first + 499}"}
 
 
+def use_ledger(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Makes this process, and those that it starts, a harness with its own ledger."""
+    for name, value in ledger_of_its_own(folder).items():
+        monkeypatch.setenv(name, value)
+
+
 def environment(folder: Path, **own: str) -> dict[str, str]:
     """The environment of a command with its own ledger."""
     return {**os.environ, **ledger_of_its_own(folder), **own}
@@ -45,10 +56,14 @@ def unprivileged() -> list[str]:
 
 
 def linkflap(
-    *arguments: str, env: Mapping[str, str], cwd: Path, within: float = 600
+    command: str | Sequence[str], *, env: Mapping[str, str], cwd: Path, within: float = 600
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command and waits for its end."""
-    return ran([*_COMMAND, *arguments], env=env, cwd=cwd, within=within)
+    """Runs a command, as a user types it or as words, and waits for its end."""
+    return ran([*_COMMAND, *_words(command)], env=env, cwd=cwd, within=within)
+
+
+def _words(command: str | Sequence[str]) -> Sequence[str]:
+    return shlex.split(command) if isinstance(command, str) else command
 
 
 def ran(
@@ -71,6 +86,13 @@ def ran(
         timeout=within,
         check=check,
     )
+
+
+def alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @dataclass(slots=True)
@@ -128,7 +150,7 @@ class Running:
 
     def alive(self) -> list[psutil.Process]:
         """The noted processes that are still alive."""
-        return [p for p in self.seen if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        return [process for process in self.seen if alive(process)]
 
     def leaves_nothing(self, *, within: float = 120) -> None:
         """Waits until the noted processes are gone, and what they leased is given back."""
@@ -146,10 +168,10 @@ class Running:
         )
 
 
-def start(arguments: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> Running:
-    """Starts a command in a new session."""
+def start(command: str | Sequence[str], *, env: Mapping[str, str], cwd: Path) -> Running:
+    """Starts a command, as a user types it or as words, in a new session."""
     process = subprocess.Popen(
-        [*_COMMAND, *arguments],
+        [*_COMMAND, *_words(command)],
         env=env,
         cwd=cwd,
         stdin=subprocess.DEVNULL,
@@ -161,3 +183,29 @@ def start(arguments: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> Run
     running = Running(process)
     running.read()
     return running
+
+
+@contextmanager
+def harness(program: str, stderr: int | None = None) -> Iterator[tuple[subprocess.Popen[str], Any]]:
+    """A process that runs `program`, in a session of its own, and the JSON document that it printed
+    as its first line."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process, json.loads(cast(IO[str], process.stdout).readline())
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def kill_watchdog(of: int) -> None:
+    """Kills the watchdog of a harness, by the harness's process id."""
+    for child in psutil.Process(of).children(recursive=True):
+        if "linkflap.harness.machine.cleanup" in child.cmdline():
+            child.kill()

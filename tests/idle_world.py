@@ -100,7 +100,7 @@ def world(link: IdleLink, mirror: IdleMirror | None = None, *, stopping: bool = 
     )
 
 
-# The part of a run's world that link faults use, on a real deployment.
+# The part of a run's world that faults use, on a real deployment.
 
 
 class Unhurt:
@@ -117,13 +117,19 @@ class Unhurt:
     def cut(self, **_: object) -> None: ...
 
 
-def linked_world(deployment: Deployment, *, unhurt: bool = False, stopping: bool = False) -> World:
-    """The part of a run's world that link faults use. `stopping` makes a bite measure once instead
-    of until its deadline."""
-    links = {name: Unhurt(link) if unhurt else link for name, link in deployment.links.items()}
+def real_world(deployment: Deployment, *, unhurt: bool = False, stopping: bool = False) -> World:
+    """The part of a run's world that faults of links and brokers use. `stopping` makes a bite
+    measure once instead of until its deadline."""
+    links = {name: Unhurt(link) for name, link in deployment.links.items()}
     broken = SimpleNamespace(
         links=links, clusters=deployment.clusters, topology=deployment.topology
     )
     return cast(
-        World, SimpleNamespace(deployment=broken, mirrors={}, recorder=None, stopping=stopping)
+        World,
+        SimpleNamespace(
+            deployment=broken if unhurt else deployment,
+            mirrors={},
+            recorder=None,
+            stopping=stopping,
+        ),
     )

@@ -18,15 +18,17 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from linkflap.harness.machine import ledger, process_identity
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.events import Event, Kind, stamped
-from linkflap.harness.model.protocols import Cluster
+from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
-from linkflap.harness.model.wait import until
-from linkflap.harness.runtimes import RUNTIMES
+from linkflap.harness.rundir import EventLog
+from linkflap.harness.runtimes import RUNTIMES, runtime
 from linkflap.harness.runtimes.disks import SlowDisk, SmallDisk
 from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.offsets import quiet
+from linkflap.topologies import parse
+from tests.waiting import eventually
 
 QUIET = {"log_level": 0}
 EVERY = sorted(RUNTIMES)
@@ -60,6 +62,17 @@ def _built_here() -> None:
 
     proxy_image.ready(build=True)
     kafka_image.ready(kafka(DEFAULT_KAFKA))
+
+
+@contextmanager
+def deployed(topology: str, folder: Path) -> Iterator[Deployment]:
+    """Clusters of child processes; their events are in the folder too."""
+    events = EventLog(folder / "events.jsonl")
+    try:
+        with runtime("process")(parse(topology), folder=folder, recorder=events) as up:
+            yield up
+    finally:
+        events.close()
 
 
 class Events:
@@ -131,7 +144,7 @@ def values(bootstrap: str, topic: str, count: int) -> list[bytes]:
         return len(found) >= count
 
     try:
-        until(enough, within=60, what=f"{count} records", state=lambda: found)
+        eventually(f"{count} records", enough, state=lambda: found)
     finally:
         consumer.close()
     return found
@@ -197,12 +210,7 @@ def existing(engine: Any, volumes: set[str]) -> set[str]:
 
 def skip_without_slow_disks(folder: Path) -> None:
     folder.mkdir()
-    disk = SlowDisk(folder, "skip")
-    try:
-        disk.put(spare=1 << 20)
-        disk.take_back()
-    except SetupError as error:
-        pytest.skip(str(error))
+    _skip_without(SlowDisk(folder, "skip"))
 
 
 @contextmanager
@@ -219,7 +227,10 @@ def mounted(folder: Path, *, size: int) -> Iterator[Path]:
 
 def skip_without_small_disks(folder: Path) -> None:
     folder.mkdir()
-    disk = SmallDisk(folder)
+    _skip_without(SmallDisk(folder))
+
+
+def _skip_without(disk: SlowDisk | SmallDisk) -> None:
     try:
         disk.put(spare=1 << 20)
         disk.take_back()

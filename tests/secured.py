@@ -19,9 +19,9 @@ from confluent_kafka.admin import (
 
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Deployment
-from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.kraft.secrets import Authority
 from linkflap.harness.wire.offsets import quiet
+from tests.waiting import eventually
 
 READER, PASSWORD = "reader", "a word, with = and spaces"
 _MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
@@ -133,7 +133,7 @@ def state_of(bootstrap: str) -> dict[str, object]:
         return not groups.errors
 
     try:
-        until(asked, within=60, every=0.5, what="the groups of a cluster")
+        eventually("the groups of a cluster", asked)
     except DeadlineExceeded as error:
         raise AssertionError(str(error)) from error
     return found

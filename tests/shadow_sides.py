@@ -21,10 +21,10 @@ from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID, Config
 from linkflap.harness.model.protocols import Cluster, Deployment, Mirror
 from linkflap.harness.model.scenario import MirrorSpec, Option
 from linkflap.harness.model.threads import side_by_side
-from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.harness.wire.offsets import Partition, quiet
 from tests.shadows import SAME, TOPIC, TOPIC_PARTITIONS, Events, Writer, drained, ends, headers
+from tests.waiting import eventually
 
 
 class Settings(TypedDict):
@@ -106,12 +106,7 @@ class Shadowed(ShadowMirror):
         return status.step if status is not None else ""
 
     def come_to(self, step: str) -> None:
-        until(
-            lambda: self.step() == step,
-            within=90,
-            what=f"the shadow at {step}",
-            state=self._state,
-        )
+        eventually(f"the shadow at {step}", lambda: self.step() == step, state=self._state)
 
     def go_on(self) -> None:
         control.ask(self._port, "go-on", folder=self.folder, within=2)
@@ -132,12 +127,7 @@ def shadow(deployment: Deployment, sides: Sides | None = None, **options: Option
     shutil.rmtree(mirror.folder, ignore_errors=True)
     # Metadata responses name any broker as the controller (KIP-595 clusters), so an admin client
     # may wait for a dead shadow.
-    until(
-        forgotten(deployment.clusters["B"]),
-        within=30,
-        every=0.1,
-        what="the shadow before to be forgotten",
-    )
+    eventually("the shadow before to be forgotten", forgotten(deployment.clusters["B"]))
     for cluster in deployment.clusters.values():
         _forget_topics(AdminClient(quiet(cluster.bootstrap)))
     admin = AdminClient(quiet(deployment.clusters["A"].bootstrap))
@@ -150,12 +140,7 @@ def shadow(deployment: Deployment, sides: Sides | None = None, **options: Option
 def _forget_topics(admin: AdminClient) -> None:
     # After the only broker was suspended, there is no controller for a moment. A client that gets
     # this answer waits for minutes.
-    until(
-        lambda: admin.list_topics(timeout=60).controller_id >= 0,
-        within=60,
-        every=0.1,
-        what="a controller",
-    )
+    eventually("a controller", lambda: admin.list_topics(timeout=60).controller_id >= 0)
 
     def ours() -> list[str]:
         return [name for name in admin.list_topics(timeout=60).topics if name.startswith("A.")]
@@ -163,7 +148,7 @@ def _forget_topics(admin: AdminClient) -> None:
     if ours():
         for deleted in admin.delete_topics(ours()).values():
             deleted.result(30)
-        until(lambda: not ours(), within=30, what="topics to be gone", state=ours)
+        eventually("topics to be gone", lambda: not ours(), state=ours)
 
 
 class Traffic:
@@ -216,11 +201,9 @@ def same_everywhere(deployment: Deployment) -> None:
         each = {tp: _bytes(deployment, tp) for tp in TOPIC_PARTITIONS}
         return {tp: logs for tp, logs in each.items() if not _same(*logs.values())}
 
-    until(
+    eventually(
+        "all replicas to be the same",
         lambda: not differing(),
-        within=30,
-        every=0.1,
-        what="all replicas to be the same",
         state=lambda: {
             tp: {where: log[0][-3:] for where, log in logs.items()}
             for tp, logs in differing().items()
@@ -252,7 +235,7 @@ def led_by_its_own(cluster: Cluster, *, replicas: int = 1) -> None:
             for p in partitions
         )
 
-    until(whole, within=60, every=0.2, what=f"{cluster.name} to be its own")
+    eventually(f"{cluster.name} to be its own", whole)
 
 
 def truncations(events: Events, link: str) -> dict[tuple[str, int], tuple[int, int]]:
@@ -283,12 +266,7 @@ def away(deployment: Deployment, mirror: Mirror, *, dead: bool = True, first: in
     tail = ends(here.bootstrap)
     if first:
         here.brokers[first].kill()
-        until(
-            lambda: not _in_sync(here, first),
-            within=120,
-            every=0.2,
-            what=f"broker {first} to be out of every ISR",
-        )
+        eventually(f"broker {first} to be out of every ISR", lambda: not _in_sync(here, first))
     if dead:
         side_by_side(broker.kill for broker in here.brokers.values())
     mirror.stop()
@@ -408,17 +386,15 @@ def assert_failed_over(
     a, b = deployment.clusters["A"], deployment.clusters["B"]
     assert not mirror.alive
     assert mirror.notes().phase == "handed-over"
-    until(lambda: whole(b), within=60, every=0.2, what="every replica in sync")
+    eventually("every replica in sync", lambda: whole(b))
     promoted = mirror.promotion()
     assert promoted == mirrored, (promoted, mirrored)
-    until(
+    eventually(
+        "no transaction to be open",
         lambda: ends(b, "stable") == ends(b),
-        within=20,
-        every=0.1,
-        what="no transaction to be open",
         state=lambda: ends(b, "stable"),
     )
-    until(lambda: _level(b), within=30, every=0.1, what="replicas to be level")
+    eventually("replicas to be level", lambda: _level(b))
     appended = 0
     for tp in TOPIC_PARTITIONS:
         there = headers(next(iter(a.brokers.values())), tp, below=promoted[tp])

@@ -23,6 +23,7 @@ from linkflap.harness.model.scenario import MirrorSpec, Option
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
 from tests.events import Rows
+from tests.waiting import eventually
 
 TOPIC = "A.records"
 TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
@@ -150,11 +151,7 @@ def shadowed(deployment: Deployment, **options: Option) -> tuple[ShadowMirror, R
 def deleted(admin: AdminClient, topic: str) -> None:
     """Deletes a topic, and waits until it is gone."""
     admin.delete_topics([topic])[topic].result(20)
-    until(
-        lambda: topic not in admin.list_topics(timeout=60).topics,
-        within=120,
-        what="the topic to be gone",
-    )
+    eventually("the topic to be gone", lambda: topic not in admin.list_topics(timeout=60).topics)
 
 
 def headers(
@@ -230,9 +227,7 @@ def ends(
         found = answered_bounds(AdminClient(quiet(bootstrap)), partitions, which, within=5)
         return found if len(found) == len(partitions) else None
 
-    return until(
-        answered, within=120, every=0.2, what=f"the leaders of {partitions} to tell where they end"
-    )
+    return eventually(f"the leaders of {partitions} to tell where they end", answered)
 
 
 def all_end(
@@ -275,7 +270,7 @@ def own_write(
         on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()),
     )
     try:
-        until(lambda: producer.flush(0.5) == 0, within=60, what="the client to give up")
+        eventually("the client to give up", lambda: producer.flush(0.5) == 0)
     except DeadlineExceeded:
         return "_TIMED_OUT"
     return answers[0]
@@ -313,7 +308,7 @@ def read(bootstrap: str, isolation: str = "read_committed") -> dict[int, list[by
                 found[cast(int, message.partition())].append(cast(bytes, message.value()))
         return len(ended) == len(found)
 
-    until(read_through, within=60, what=f"{TOPIC} to be read", state=lambda: ended)
+    eventually(f"{TOPIC} to be read", read_through, state=lambda: ended)
     consumer.close()
     return found
 

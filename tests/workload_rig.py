@@ -13,7 +13,6 @@ from linkflap.harness.model.payload import uid_in
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
-from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
 from linkflap.harness.workloads import topics
@@ -22,6 +21,7 @@ from linkflap.harness.workloads.crew import Addresses, ClientNames, Crew
 from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
 from tests.scenarios import scenario_of
+from tests.waiting import eventually
 
 TOPIC = "A.orders"
 PARTITIONS = 3
@@ -155,6 +155,6 @@ def read_log(bootstrap: str, isolation: str) -> Log:
                 ended.add(cast(int, message.partition()))
         return len(ended) == PARTITIONS
 
-    until(read, within=60, what=f"a plain consumer to read {TOPIC}", state=lambda: ended)
+    eventually(f"a plain consumer to read {TOPIC}", read, state=lambda: ended)
     consumer.close()
     return log

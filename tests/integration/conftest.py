@@ -1,5 +1,5 @@
-"""Fixtures of several modules: a recorded run whose copies they damage, linkflap installed from its
-wheel, clusters for workloads, and the Docker engine."""
+"""Fixtures of several modules: linkflap installed from its wheel, clusters for workloads, and the
+Docker engine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,8 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.runtimes.distribution.kafka import kafka
-from linkflap.recording.run import record
-from linkflap.report.progress import shown_on
-from linkflap.spark_verify.spark import session
-from linkflap.topologies import parse
 from tests.on_runtimes import EVERY, skip_without
 from tests.workload_rig import Rig
 
@@ -73,24 +68,6 @@ def install(root: Path) -> None:
     own = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
     found = (path for path in sys.path if Path(path).name == "site-packages")
     (packages / "needs.pth").write_text("\n".join(dict.fromkeys((*own, *found))))
-
-
-@pytest.fixture(scope="session")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The main job with MirrorMaker 2 on secured clusters of one broker and three, with Java
-    clients, recorded. Its users are marked `spark`: one worker has them all."""
-    folder = tmp_path_factory.mktemp("recorded") / "run"
-    request = ScenarioRequest(
-        seed=3,
-        topology=parse("A{tls+scram}->B:3{tls+scram}"),
-        mirror="mm2",
-        clients="java",
-        duration=16.0,
-    )
-    chosen = scenario("link-flap", request)
-    session.warm()
-    with shown_on() as progress:
-        return record(chosen, runtime="process", folder=folder, command="pytest", progress=progress)
 
 
 @pytest.fixture

@@ -19,12 +19,12 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import FaultBite, LinkProven, of_kind
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.security import Principal, entered_by, security_of
-from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 from linkflap.harness.wire.offsets import Partition, bounds, quiet
 from tests.command_line import environment, start
 from tests.integration.test_secured import leaks
 from tests.on_runtimes import create
+from tests.waiting import eventually
 
 THEIRS = "theirs"
 DENIED: Mapping[Principal, str] = {
@@ -165,7 +165,7 @@ def all_gone_afterwards(deployment: Deployment) -> Iterator[None]:
             return contents(deployment) == before
         return False
 
-    until(all_gone, within=120, what="what the run has made to be gone")
+    eventually("what the run has made to be gone", all_gone)
 
 
 @pytest.mark.linkflap(topology="A->B")
@@ -224,7 +224,7 @@ def test_after_a_kill_the_watchdog_resumes_what_was_paused_and_removes_what_was_
         running = start(words, env=known, cwd=tmp_path)
         try:
             running.says("phase breaking things")
-            until((tmp_path / "paused").exists, within=60, what="the broker to be paused")
+            eventually("the broker to be paused", (tmp_path / "paused").exists)
             running.send(signal.SIGKILL)
         finally:
             running.close()

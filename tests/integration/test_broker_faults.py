@@ -6,39 +6,23 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from linkflap.chaos.faults import FAULTS
-from linkflap.harness.model.protocols import Broker, Deployment, World
+from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.scenario import FaultSpec
-from linkflap.harness.rundir import EventLog
-from linkflap.harness.runtimes import runtime
 from linkflap.harness.runtimes.disks import SlowDisk
-from linkflap.topologies import parse
-from tests.on_runtimes import skip_without_slow_disks
+from tests.idle_world import real_world as world
+from tests.on_runtimes import deployed, skip_without_slow_disks
 
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    folder = tmp_path_factory.mktemp("brokers")
-    events = EventLog(folder / "events.jsonl")
-    try:
-        with runtime("process")(parse("A:3->B"), folder=folder, recorder=events) as up:
-            admin = AdminClient({"bootstrap.servers": up.clusters["A"].bootstrap, "log_level": 0})
-            admin.create_topics([NewTopic("A.replicated", 4, 3)])["A.replicated"].result(timeout=60)
-            yield up
-    finally:
-        events.close()
-
-
-def world(deployment: Deployment, *, stopping: bool = False) -> World:
-    return cast(
-        World, SimpleNamespace(deployment=deployment, mirrors={}, recorder=None, stopping=stopping)
-    )
+    with deployed("A:3->B", tmp_path_factory.mktemp("brokers")) as up:
+        up.clusters["A"].create_topic("A.replicated", partitions=4, replicas=3)
+        yield up
 
 
 def spec(fault: str, target: str) -> FaultSpec:

@@ -30,13 +30,13 @@ from linkflap.harness.model.topology import (
     Topology,
     topic_name,
 )
-from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import deploy
 from linkflap.harness.wire.offsets import answered_bounds, bounds, quiet
 from linkflap.topologies import parse
 from tests.on_runtimes import QUIET, Events
 from tests.scenarios import scenario_of
+from tests.waiting import eventually
 
 # Captures of real clusters: while they are written to, and after they died.
 
@@ -174,7 +174,7 @@ def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(
     make_topics(b.bootstrap, 1)
     write_transactions(a.bootstrap, 30)
     admin = AdminClient(quiet(a.bootstrap))
-    leaders = until(lambda: leaders_of(admin), within=120, what="leaders of A")
+    leaders = eventually("leaders of A", lambda: leaders_of(admin))
     highs = bounds(admin, TOPIC_PARTITIONS, "high", within=120)
     for broker in a.brokers.values():
         broker.kill()
@@ -260,7 +260,7 @@ def test_the_log_of_every_replica_is_sampled_while_its_broker_runs(tmp_path: Pat
                 assert producer.flush(60) == 0
 
             def wait_for(wanted: dict[int, int]) -> None:
-                until(lambda: sampled() == wanted, within=60, what=f"{wanted}", state=sampled)
+                eventually(f"{wanted}", lambda: sampled() == wanted, state=sampled)
 
             write(10)
             wait_for({1: 10, 2: 10, 3: 10})
@@ -320,34 +320,22 @@ def test_bounds_groups_and_a_dead_cluster(tmp_path: Path) -> None:
             row = a.latest.get((WATERMARKED, 0))
             return (row.log_start, row.last_stable, row.high_watermark) if row else (-1, -1, -1)
 
-        until(
-            lambda: bounds() == (0, 0, 10),
-            within=60,
-            what="the open transaction to show",
-            state=bounds,
-        )
+        eventually("the open transaction to show", lambda: bounds() == (0, 0, 10), state=bounds)
         producer.commit_transaction(60)
-        until(
-            lambda: bounds() == (0, 11, 11),
-            within=60,
-            what="the committed transaction to show",
-            state=bounds,
+        eventually(
+            "the committed transaction to show", lambda: bounds() == (0, 11, 11), state=bounds
         )
         admin.delete_records([TopicPartition(WATERMARKED, 0, 4)])
-        until(
-            lambda: bounds() == (4, 11, 11), within=60, what="the log start to move", state=bounds
-        )
+        eventually("the log start to move", lambda: bounds() == (4, 11, 11), state=bounds)
         consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "readers"})
         consumer.commit(offsets=[TopicPartition(WATERMARKED, 0, 7)], asynchronous=False)
         consumer.close()
-        until(
-            lambda: (tmp_path / "run/groups/A.jsonl").stat().st_size,
-            within=60,
-            what="the committed offset to show",
+        eventually(
+            "the committed offset to show", lambda: (tmp_path / "run/groups/A.jsonl").stat().st_size
         )
         deployment.clusters["A"].brokers[1].kill()
         before = a.errors
-        until(lambda: a.errors > before, within=60, what="the dead cluster to be counted")
+        eventually("the dead cluster to be counted", lambda: a.errors > before)
         sampler.stop()
         sampler.stop()
     assert not [
@@ -402,21 +390,14 @@ def test_a_client_that_is_kept_asks_whoever_leads(linkflap_deployment: Deploymen
         def leader() -> int:
             return other.list_topics("t", timeout=60).topics["t"].partitions[0].leader
 
-        until(
-            lambda: leader() in wanted,
-            within=60,
-            every=0.1,
-            what=f"one of {wanted} to lead",
-            state=leader,
-        )
+        eventually(f"one of {wanted} to lead", lambda: leader() in wanted, state=leader)
 
     def answered() -> None:
-        until(
+        eventually(
+            "the end",
             lambda: (
                 answered_bounds(kept, [TOPIC_PARTITION], "high", within=5) == {TOPIC_PARTITION: 0}
             ),
-            within=60,
-            what="the end",
         )
         assert bounds(kept, [TOPIC_PARTITION], "stable", within=20) == {TOPIC_PARTITION: 0}
 

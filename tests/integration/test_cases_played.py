@@ -23,10 +23,10 @@ from linkflap.chaos.cases.results import STORED, load, tallies
 from linkflap.chaos.cases.runner import Benches, run_case
 from linkflap.cli.commands import linkflap
 from linkflap.harness.model.protocols import Broker, Deployment
-from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import answered_bounds, quiet
 from tests.command_line import ran
 from tests.shadows import TOPIC, make_topic
+from tests.waiting import eventually
 
 
 def test_a_commit_that_loses_its_marker_and_its_control(tmp_path: Path) -> None:
@@ -63,30 +63,15 @@ def test_what_was_always_reproduced_is_reproduced(
 
 @pytest.mark.nightly
 def test_a_matrix_that_is_killed_goes_on_with_what_is_not_stored(tmp_path: Path) -> None:
-    words = (
-        "case",
-        "matrix",
-        "KAFKA-15591",
-        "--kafka",
-        "3.9.2",
-        "--kafka",
-        "4.3.1",
-        "--count",
-        "1",
-        "--store",
-        str(tmp_path),
-    )
-    command = (sys.executable, "-m", "linkflap", *words)
+    words = f"case matrix KAFKA-15591 --kafka 3.9.2 --kafka 4.3.1 --count 1 --store {tmp_path}"
+    command = (sys.executable, "-m", "linkflap", *words.split())
     with (
         (tmp_path / "first.log").open("wb") as log,
         subprocess.Popen(command, stdout=log, stderr=log) as first,
     ):
         try:
-            until(
-                lambda: first.poll() is not None or load(tmp_path),
-                within=300,
-                what="a first result",
-                every=0.05,
+            eventually(
+                "a first result", lambda: first.poll() is not None or load(tmp_path), within=300
             )
         finally:
             first.kill()  # SIGKILL: the process cannot clean up
@@ -111,17 +96,8 @@ def test_a_matrix_that_is_killed_goes_on_with_what_is_not_stored(tmp_path: Path)
 
 def judged(bootstrap: str, out: Path) -> tuple[int, dict[str, Any]]:
     """Exit code and document of the command."""
-    arguments = [
-        "verify",
-        "--bootstrap",
-        f"A={bootstrap}",
-        "--topics",
-        r"A\.records",
-        "--out",
-        str(out),
-        "--json",
-    ]
-    result = CliRunner().invoke(linkflap, arguments, standalone_mode=False)
+    words = f"verify --bootstrap A={bootstrap} --topics A[.]records --out {out} --json"
+    result = CliRunner().invoke(linkflap, words, standalone_mode=False)
     assert result.exception is None, result.output
     return result.return_value, json.loads(result.stdout)
 
@@ -160,7 +136,7 @@ def test_a_broker_whose_producer_state_forgot_a_marker(
     restarted(broker)
     while_open = (folder / f"{1:020}.snapshot").read_bytes()
     producer.commit_transaction(60)
-    until(lambda: bounds(cluster.bootstrap) == (2, 2), within=120, what="the transaction to end")
+    eventually("the transaction to end", lambda: bounds(cluster.bootstrap) == (2, 2))
 
     code, document = judged(cluster.bootstrap, tmp_path / "sound")
     assert (code, document["verdict"]) == (0, "valid"), document["reason"]
@@ -170,10 +146,8 @@ def test_a_broker_whose_producer_state_forgot_a_marker(
         (folder / f"{2:020}.snapshot").write_bytes(while_open)
 
     restarted(broker, meanwhile=put_back)
-    until(
-        lambda: bounds(cluster.bootstrap) == (0, 2),
-        within=120,
-        what="the last stable offset to stand at the record",
+    eventually(
+        "the last stable offset to stand at the record", lambda: bounds(cluster.bootstrap) == (0, 2)
     )
 
     code, document = judged(cluster.bootstrap, tmp_path / "stuck")

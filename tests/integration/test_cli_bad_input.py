@@ -16,12 +16,12 @@ from linkflap.cli import commands
 from linkflap.harness.model import errors
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
-from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 from tests.command_line import environment, linkflap, ran, unprivileged
 from tests.synthetic import write_run
+from tests.waiting import eventually
 
-RUN = ["run", "baseline", "--no-verify", "--out", "run"]
+RUN = "run baseline --no-verify --out run"
 
 
 @pytest.fixture
@@ -51,10 +51,10 @@ def assert_one_sentence(text: str, says: str) -> None:
     assert re.search(says, sentences[0]), sentences[0]
 
 
-def fails(work: Path, env: dict[str, str], code: int, says: str, *arguments: str) -> str:
+def fails(work: Path, env: dict[str, str], code: int, says: str, command: str) -> str:
     """Exactly one sentence, and no new files; what standard error has beside it."""
     before = made(work)
-    done = linkflap(*arguments, env=env, cwd=work)
+    done = linkflap(command, env=env, cwd=work)
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
     assert_one_sentence(done.stderr, says)
@@ -62,10 +62,9 @@ def fails(work: Path, env: dict[str, str], code: int, says: str, *arguments: str
     # The watchdog outlives the command by a moment: it takes the last entry away, within the 30 s
     # that are promised.
     ledger = Path(env["LINKFLAP_RUNTIME_DIR"])
-    until(
+    eventually(
+        "the ledger to be empty",
         lambda: not list(ledger.glob("*.json")),
-        within=120,
-        what="the ledger to be empty",
         state=lambda: list(ledger.glob("*.json")),
     )
     return done.stderr
@@ -138,12 +137,12 @@ def test_wrong_input_is_one_sentence_and_leaves_nothing(
 
 def test_wrong_ports_are_wrong_input(work: Path, tmp_path: Path) -> None:
     env = environment(tmp_path / "ledger", LINKFLAP_PORTS="many")
-    fails(work, env, 254, "LINKFLAP_PORTS", *RUN)
+    fails(work, env, 254, "LINKFLAP_PORTS", RUN)
 
 
 def test_too_few_ports(work: Path, tmp_path: Path) -> None:
     env = environment(tmp_path / "ledger", LINKFLAP_PORTS="28100-28104")
-    fails(work, env, 255, "28100.*28104.*LINKFLAP_PORTS", *RUN)
+    fails(work, env, 255, "28100.*28104.*LINKFLAP_PORTS", RUN)
 
 
 def bare(tmp_path: Path) -> dict[str, str]:
@@ -171,7 +170,7 @@ def test_first_use_says_what_it_fetches_and_that_no_registry_was_reached(
         rf"the jars of Kafka {DEFAULT_KAFKA} could not be fetched with jgo \(.*\); check the"
         r" network"
     )
-    said = fails(work, bare(tmp_path), 255, says, *RUN)
+    said = fails(work, bare(tmp_path), 255, says, RUN)
     assert re.search(r"\d s  note  first use: fetching the \d+ jars of Kafka [\d.]+ with jgo", said)
 
 
@@ -220,18 +219,8 @@ def test_one_bad_directory_spoils_no_other(tmp_path: Path) -> None:
     (bad / "run.json").write_text('{"format": 1, "status": "nobody knows"}')
     for path in (good, *good.rglob("*")):
         path.chmod(path.stat().st_mode & ~0o222)  # as on a read-only file system
-    command = [
-        sys.executable,
-        "-m",
-        "linkflap",
-        "verify",
-        "--json",
-        str(bad),
-        str(good),
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    done = ran([*unprivileged(), *command])
+    command = f"-m linkflap verify --json {bad} {good} --out {tmp_path / 'out'}"
+    done = ran([*unprivileged(), sys.executable, *command.split()])
     assert done.returncode == 1, done.stderr  # `good` is invalid, which outweighs wrong input
     assert json.loads(done.stdout)["run"] == str(good)
     assert f"{bad}/run.json cannot be read" in done.stderr

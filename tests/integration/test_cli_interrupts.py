@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, cast
@@ -20,8 +19,18 @@ import pytest
 from linkflap.harness.machine import cleanup, ledger
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
-from tests.command_line import Running, environment, ledger_of_its_own, linkflap, start
+from tests import command_line
+from tests.command_line import (
+    Running,
+    alive,
+    environment,
+    kill_watchdog,
+    linkflap,
+    start,
+    use_ledger,
+)
 from tests.on_runtimes import mounted
+from tests.waiting import eventually
 
 INTERRUPTED = "linkflap: interrupted; everything that was started is stopped"
 
@@ -29,9 +38,8 @@ INTERRUPTED = "linkflap: interrupted; everything that was started is stopped"
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     """A run that has just begun."""
-    env = environment(tmp_path / "ledger")
-    monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", env["LINKFLAP_RUNTIME_DIR"])
-    running = start(["run", "link-flap", "--seed", "1", "--out", "run"], env=env, cwd=tmp_path)
+    use_ledger(monkeypatch, tmp_path / "ledger")
+    running = start("run link-flap --seed 1 --out run", env=os.environ, cwd=tmp_path)
     yield running
     running.close()
 
@@ -118,11 +126,10 @@ def test_kill_9_in_the_middle_leaves_nothing_but_a_readable_run_directory(
     run.send(signal.SIGKILL)
     run.ends()
     run.leaves_nothing()
-    env = environment(tmp_path / "ledger")
-    cleaned = linkflap("clean", env=env, cwd=tmp_path)
+    cleaned = linkflap("clean", env=os.environ, cwd=tmp_path)
     assert cleaned.returncode == 0
     assert "nothing was left behind" in cleaned.stderr
-    judged = linkflap("verify", "run", env=env, cwd=tmp_path)
+    judged = linkflap("verify run", env=os.environ, cwd=tmp_path)
     assert judged.returncode == 2, judged.stderr
     assert "the run never ended" in " ".join(judged.stdout.split())
 
@@ -160,9 +167,7 @@ def test_what_dies_unasked_is_named_and_the_run_ends(
     tmp_path: Path, program: str, kind: str, subject: str, says: str
 ) -> None:
     env = environment(tmp_path / "ledger")
-    running = start(
-        ["run", "baseline", "--seed", "1", "--no-verify", "--out", "run"], env=env, cwd=tmp_path
-    )
+    running = start("run baseline --seed 1 --no-verify --out run", env=env, cwd=tmp_path)
     try:
         running.says("phase breaking things")
         running.look()
@@ -197,7 +202,7 @@ def test_clients_that_die_are_named_and_the_run_ends_with_its_verdict(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     env = environment(tmp_path / "ledger")
-    running = start(["run", "baseline", "--seed", "1", "--out", "run"], env=env, cwd=tmp_path)
+    running = start("run baseline --seed 1 --out run", env=env, cwd=tmp_path)
     try:
         running.says("phase breaking things")
         running.says("count acknowledged")
@@ -245,19 +250,8 @@ def small(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.nightly
 def test_a_full_disk_ends_the_run_and_is_named(tmp_path: Path, small: Path) -> None:
     env = environment(tmp_path / "ledger")
-    arguments = ["--out", str(small / "r"), "--duration", "600"]
-    ended = linkflap(
-        "run",
-        "baseline",
-        "--runtime",
-        "process",
-        "--seed",
-        "1",
-        "--no-verify",
-        *arguments,
-        env=env,
-        cwd=tmp_path,
-    )
+    command = f"run baseline --runtime process --no-verify --out {small / 'r'} --duration 600"
+    ended = linkflap(command, env=env, cwd=tmp_path)
     assert ended.returncode == 255, ended.stderr
     last = ended.stderr.strip().splitlines()[-1]
     assert last.startswith(f"linkflap: no space left for the run directory {small / 'r'}; "), (
@@ -268,10 +262,9 @@ def test_a_full_disk_ends_the_run_and_is_named(tmp_path: Path, small: Path) -> N
     reader = RunReader(small / "r")
     assert (reader.run.status, reader.run.error) == ("failed", last.removeprefix("linkflap: "))
     nothing_left = list((tmp_path / "ledger").glob("[0-9]*.json"))
-    until(
+    eventually(
+        "the watchdog to have seen its harness end",
         lambda: not any(path.exists() for path in nothing_left),
-        within=60,
-        what="the watchdog to have seen its harness end",
     )
 
 
@@ -318,22 +311,9 @@ def harness(
 ) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any], list[psutil.Process]]]:
     """A harness process with its own ledger, what it reported as held, and every process that it
     started."""
-    for name, value in ledger_of_its_own(tmp_path / "runtime").items():
-        monkeypatch.setenv(name, value)
-    process = subprocess.Popen(
-        [sys.executable, "-c", HARNESS],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        said = json.loads(cast(IO[str], process.stdout).readline())
-        started = psutil.Process(process.pid).children(recursive=True)
-        yield process, said, started
-    finally:
-        process.kill()
-        process.communicate()
+    use_ledger(monkeypatch, tmp_path / "runtime")
+    with command_line.harness(HARNESS) as (process, said):
+        yield process, said, psutil.Process(process.pid).children(recursive=True)
 
 
 def bindable(port: int) -> bool:
@@ -346,15 +326,10 @@ def assert_nothing_survives(
     said: dict[str, Any], started: list[psutil.Process], *, within: float = 120
 ) -> None:
     until(
-        lambda: (
-            not any(
-                process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-                for process in started
-            )
-        ),
+        lambda: not any(map(alive, started)),
         within=within,
         what="every process that the harness started to be gone",
-        state=lambda: [process for process in started if process.is_running()],
+        state=lambda: [process for process in started if alive(process)],
     )
     until(lambda: not Path(said["folder"]).exists(), within=within, what="its folder to be gone")
     until(
@@ -377,12 +352,6 @@ def of_brokers(started: list[psutil.Process], said: dict[str, Any]) -> list[psut
     return found
 
 
-def watchdog_of(started: list[psutil.Process]) -> psutil.Process:
-    return next(
-        process for process in started if "linkflap.harness.machine.cleanup" in process.cmdline()
-    )
-
-
 def test_kill_9_of_the_harness_leaves_no_process_no_port_no_lease_no_folder(
     harness: tuple[subprocess.Popen[str], dict[str, Any], list[psutil.Process]],
 ) -> None:
@@ -401,15 +370,14 @@ def test_clean_does_what_a_dead_watchdog_cannot(
     harness: tuple[subprocess.Popen[str], dict[str, Any], list[psutil.Process]],
 ) -> None:
     process, said, started = harness
-    watchdog_of(started).kill()
+    kill_watchdog(process.pid)
     assert cleanup.clean().removed == [], "what a living harness holds is not touched"
     assert all(broker.is_running() for broker in of_brokers(started, said))
     process.kill()
     process.wait()
-    until(
+    eventually(
+        "the brokers to die",
         lambda: not any(broker.is_running() for broker in of_brokers(started, said)),
-        within=120,
-        what="the brokers to die",
     )
     assert Path(said["folder"]).exists()
     removed = cleanup.clean().removed
@@ -423,8 +391,7 @@ def test_the_watchdog_ends_a_child_that_its_parents_death_did_not(
 ) -> None:
     """A child without the parent-death signal, as a set-user-id program or a grandchild would
     be."""
-    for name, value in ledger_of_its_own(tmp_path / "runtime").items():
-        monkeypatch.setenv(name, value)
+    use_ledger(monkeypatch, tmp_path / "runtime")
     keep = (
         "import ctypes, signal; ctypes.CDLL(None).prctl(1, 0); print('deaf', flush=True); "
         "signal.pause()"
@@ -438,19 +405,11 @@ child = children.spawn(deaf, name="deaf", folder=output.parent, output=output)
 print(child.pid, flush=True)
 sys.stdin.read()
 """
-    process = subprocess.Popen(
-        [sys.executable, "-c", owner], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        child = psutil.Process(int(cast(IO[str], process.stdout).readline()))
-        until(
-            lambda: "deaf" in (tmp_path / "out").read_text(), within=60, what="the child to be deaf"
-        )
-    finally:
-        process.kill()
-        process.communicate()
-    until(lambda: not child.is_running(), within=120, what="the watchdog to end it")
-    until(lambda: not ledger.entries(), within=120, what="the entry to be gone")
+    with command_line.harness(owner) as (_, pid):
+        child = psutil.Process(pid)
+        eventually("the child to be deaf", lambda: "deaf" in (tmp_path / "out").read_text())
+    eventually("the watchdog to end it", lambda: not child.is_running())
+    eventually("the entry to be gone", lambda: not ledger.entries())
 
 
 def test_ctrl_c_reaches_the_harness_alone_and_it_ends_everything_in_order(

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -20,12 +19,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS
 from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.protocols import Deployment, World
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import ClusterSpec
 from linkflap.harness.runtimes import faketime, probe, runtime
 from linkflap.harness.runtimes.disks import SlowDisk, SmallDisk
 from linkflap.recording.run import check
+from tests.idle_world import real_world as world
 from tests.on_runtimes import (
     EVERY,
     QUIET,
@@ -58,12 +58,6 @@ def cluster_of_three(
         producer.produce(TOPIC, b"record")
         producer.commit_transaction(60)
         yield up
-
-
-def world(deployment: Deployment, *, stopping: bool = False) -> World:
-    return cast(
-        World, SimpleNamespace(deployment=deployment, mirrors={}, recorder=None, stopping=stopping)
-    )
 
 
 def spec(fault: str, target: str, **options: Option) -> FaultSpec:

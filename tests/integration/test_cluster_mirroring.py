@@ -40,13 +40,13 @@ from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.events import ComparedTopic
 from linkflap.harness.model.protocols import Bite, Cluster, Deployment, World
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Option
-from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
 from linkflap.harness.runtimes.distribution.cluster_mirroring import generation, lacking
 from linkflap.harness.runtimes.distribution.kafka import look_for
 from linkflap.harness.wire.offsets import bounds, quiet, settings_on_topics
 from linkflap.topologies import parse
+from tests.waiting import eventually
 
 
 def _named_build() -> str:
@@ -111,10 +111,8 @@ def write(cluster: Cluster, partition: int) -> int:
         partition=partition,
         on_delivery=lambda error, _: codes.append(error.code() if error else 0),
     )
-    until(
-        lambda: producer.flush(0.1) == 0 and codes,
-        within=90,
-        what=f"an answer to a write to partition {partition}",
+    eventually(
+        f"an answer to a write to partition {partition}", lambda: producer.flush(0.1) == 0 and codes
     )
     return codes[0]
 
@@ -136,7 +134,7 @@ def test_what_is_mirrored_is_read_only_on_every_broker_until_it_is_promoted(
 ) -> None:
     assert [write(pair.a, number) for number in range(3)] == [0, 0, 0]
     pair.mirror.start()
-    until(lambda: pair.mirror.lag() == 0, within=90, what="the mirror to catch up")
+    eventually("the mirror to catch up", lambda: pair.mirror.lag() == 0)
     leaders = {
         p.leader
         for p in AdminClient(quiet(pair.b.bootstrap))
@@ -160,7 +158,7 @@ def test_a_failover_from_a_dead_source_is_refused_and_nothing_is_promoted(
     pair.mirror.start()
     for broker in pair.a.brokers.values():
         broker.kill()
-    until(lambda: "FAILED" in pair.mirror._states(), within=90, what="partitions to be FAILED")
+    eventually("partitions to be FAILED", lambda: "FAILED" in pair.mirror._states())
     with pytest.raises(
         FaultError, match=r"refused for 15 s with INVALID_CLUSTER_MIRROR_STATES \(145\)"
     ):
@@ -173,12 +171,12 @@ def test_a_failover_from_a_dead_source_is_refused_and_nothing_is_promoted(
 def test_there_and_back_with_what_was_never_mirrored_truncated(pair: SimpleNamespace) -> None:
     assert write(pair.a, 0) == 0
     pair.mirror.start()
-    until(lambda: pair.mirror.lag() == 0, within=90, what="the mirror to catch up")
+    eventually("the mirror to catch up", lambda: pair.mirror.lag() == 0)
     pair.mirror.fail_over("planned")
     assert (write(pair.b, 0), write(pair.a, 0)) == (0, 0), "both are writable: their logs part at 1"
     back = pair.mirror.reversed()
     back.start()
-    until(lambda: back.lag() == 0, within=90, what="the mirror back to catch up")
+    eventually("the mirror back to catch up", lambda: back.lag() == 0)
     noted = sorted(
         (found["partition"], found["offset"], found["end"]) for found in of_kind(pair, "truncation")
     )
@@ -295,7 +293,7 @@ def test_what_an_admin_of_the_destination_changes_is_the_source_s_again(both: Bo
             )
         return False
 
-    until(as_before, within=60, what="B's topic to be as A's", every=0.2)
+    eventually("B's topic to be as A's", as_before)
     assert agrees(both.compared())
 
 
@@ -310,7 +308,7 @@ def test_what_a_mirror_leaves_out_by_its_own_settings_differs(both: Both) -> Non
             return len((acls_of(both.b, [TOPIC]) or {TOPIC: ()})[TOPIC]) == 1
         return False
 
-    until(gone, within=60, what="B to have one ACL less", every=0.2)
+    eventually("B to have one ACL less", gone)
     alter(both.a, "3600000")
     row = both.compared()
     assert row.differing == {RETENTION: ("3600000", "7200000")}
@@ -361,7 +359,7 @@ class Mirrored:
 
     def catches_up(self) -> None:
         self.write()
-        until(lambda: self.mirror.lag() == 0, within=90, what="the mirror to catch up")
+        eventually("the mirror to catch up", lambda: self.mirror.lag() == 0)
 
 
 @contextmanager

@@ -11,12 +11,11 @@ import os
 import platform
 import socket
 import subprocess
-import sys
 import tarfile
 import threading
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 import pytest
 
@@ -25,10 +24,9 @@ from linkflap.harness.machine.leases import Lease
 from linkflap.harness.machine.process_identity import Identity
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec
-from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import runtime
 from linkflap.harness.runtimes.distribution.kafka import kafka
-from tests.command_line import environment, ledger_of_its_own, linkflap
+from tests.command_line import environment, harness, linkflap, use_ledger
 from tests.on_runtimes import (
     HARNESS,
     Events,
@@ -40,6 +38,7 @@ from tests.on_runtimes import (
     topology,
     volumes_of,
 )
+from tests.waiting import eventually
 
 
 def test_a_container_that_somebody_removed_is_a_dead_broker(engine: Any, tmp_path: Path) -> None:
@@ -77,19 +76,8 @@ def test_what_is_not_there_ends_a_run_with_one_sentence_and_255(
     if not host:
         skip_without("docker")
     env = environment(tmp_path / "ledger", **({"DOCKER_HOST": host} if host else {}))
-    done = linkflap(
-        "run",
-        "baseline",
-        "--runtime",
-        "docker",
-        "--topology",
-        topology,
-        "--out",
-        "run",
-        env=env,
-        cwd=tmp_path,
-        within=300,
-    )
+    words = ["run", "baseline", "--runtime", "docker", "--out", "run", "--topology", topology]
+    done = linkflap(words, env=env, cwd=tmp_path, within=300)
     assert done.returncode == 255
     (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("linkflap: ")]
     assert said in sentence
@@ -105,17 +93,8 @@ def test_a_full_disk_of_this_machine_is_one_sentence(tmp_path: Path, engine: Any
         pytest.skip(f"no small disk can be made here: {error}")
     try:
         env = environment(tmp_path / "ledger")
-        done = linkflap(
-            "run",
-            "baseline",
-            "--runtime",
-            "docker",
-            "--out",
-            str(full / "run"),
-            env=env,
-            cwd=tmp_path,
-            within=300,
-        )
+        command = f"run baseline --runtime docker --out {full / 'run'}"
+        done = linkflap(command, env=env, cwd=tmp_path, within=300)
     finally:
         ledger.unmount(full)
     assert done.returncode in (254, 255)
@@ -173,21 +152,15 @@ def test_an_engine_that_dies_is_one_sentence_and_what_is_left_is_removed_when_it
 ) -> None:
     if not os.path.exists("/var/run/docker.sock") or os.environ.get("DOCKER_HOST"):
         pytest.skip("the engine is not at its usual place, where this test can stand between")
-    for name, value in ledger_of_its_own(tmp_path / "runtime").items():
-        monkeypatch.setenv(name, value)
+    use_ledger(monkeypatch, tmp_path / "runtime")
     lease = Lease()
     (port,) = lease.ports(1)
     relay = Relay(port)
     monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{port}")
-    process = subprocess.Popen(
-        [sys.executable, "-c", HARNESS],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert json.loads(cast(IO[str], process.stdout).readline())
+    with contextlib.ExitStack() as afterwards:
+        afterwards.callback(lease.release)
+        afterwards.callback(lambda: relay.close())
+        process, _ = afterwards.enter_context(harness(HARNESS, stderr=subprocess.PIPE))
         owner = cast(Identity, process_identity.identify(process.pid))
         assert len(of(engine, owner)) == 3
         relay.close()
@@ -210,12 +183,7 @@ def test_an_engine_that_dies_is_one_sentence_and_what_is_left_is_removed_when_it
             cleanup.clean()
             return not of(engine, owner)
 
-        until(gone, within=60, what="its things to be gone", state=lambda: of(engine, owner))
-    finally:
-        process.kill()
-        process.communicate()
-        relay.close()
-        lease.release()
+        eventually("its things to be gone", gone, state=lambda: of(engine, owner))
 
 
 @pytest.mark.nightly
@@ -290,9 +258,8 @@ def test_an_image_without_a_kafka_or_for_another_machine_is_refused(
             custom_image.take(plain)
         with pytest.raises(SetupError, match=f"image {other} is for"):
             kafka_image.ready(kafka(DEFAULT_KAFKA), other)
-        done = linkflap(
-            "images", "check", "--kafka", plain, env=dict(os.environ), cwd=tmp_path, within=300
-        )
+        command = f"images check --kafka {plain}"
+        done = linkflap(command, env=os.environ, cwd=tmp_path, within=300)
         assert done.returncode == 255
         assert f"could not run java in {plain}" in done.stdout
         reason = custom_image.reason_against(other)

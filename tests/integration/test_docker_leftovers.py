@@ -3,7 +3,6 @@ ends or dies."""
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import signal
@@ -12,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -21,10 +20,10 @@ from linkflap.harness.machine import cleanup, engine_leftovers, ledger, process_
 from linkflap.harness.machine.process_identity import Identity
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec
-from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import runtime
 from linkflap.harness.runtimes.distribution.kafka import kafka
-from tests.command_line import environment, ledger_of_its_own, linkflap
+from tests import command_line
+from tests.command_line import alive, kill_watchdog, linkflap, use_ledger
 from tests.on_runtimes import (
     HARNESS,
     Events,
@@ -35,6 +34,7 @@ from tests.on_runtimes import (
     topology,
     volumes_of,
 )
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -65,23 +65,11 @@ def harness(
 ) -> Iterator[tuple[subprocess.Popen[str], Identity]]:
     """A harness process with its own ledger and a paused broker; returns its identity and its
     children."""
-    for name, value in ledger_of_its_own(tmp_path / "runtime").items():
-        monkeypatch.setenv(name, value)
-    process = subprocess.Popen(
-        [sys.executable, "-c", HARNESS],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        assert json.loads(cast(IO[str], process.stdout).readline())
+    use_ledger(monkeypatch, tmp_path / "runtime")
+    with command_line.harness(HARNESS) as (process, _):
         owner = cast(Identity, process_identity.identify(process.pid))
         assert len(of(engine, owner)) == 3, "a broker, a toxiproxy-server, a network"
         yield process, owner
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def test_after_a_normal_end_nothing_is_left_and_nothing_else_was_touched(
@@ -119,30 +107,28 @@ def test_kill_9_of_the_harness_leaves_no_container_no_network_no_volume(
     assert len(mounted) == 1
     process.kill()
     process.wait()
-    until(
-        lambda: not of(engine, owner),
-        within=60,
-        what="its things to be gone",
-        every=0.2,
-        state=lambda: of(engine, owner),
+    eventually(
+        "its things to be gone", lambda: not of(engine, owner), state=lambda: of(engine, owner)
     )
-    until(
-        lambda: not ledger.entries(), within=60, what="its entry to be gone", state=ledger.entries
-    )
+    eventually("its entry to be gone", lambda: not ledger.entries(), state=ledger.entries)
     assert not existing(engine, mounted)
 
 
 @pytest.mark.xdist_group("leftovers")
-def test_clean_does_what_a_dead_watchdog_cannot(
-    engine: Any, bystanders: None, harness: tuple[subprocess.Popen[str], Identity]
+def test_clean_does_what_a_dead_watchdog_cannot_once_the_engine_answers(
+    engine: Any,
+    bystanders: None,
+    harness: tuple[subprocess.Popen[str], Identity],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     process, owner = harness
-    for child in psutil.Process(process.pid).children(recursive=True):
-        if "linkflap.harness.machine.cleanup" in child.cmdline():
-            child.kill()
+    kill_watchdog(process.pid)
     assert cleanup.clean().removed == [], "what a living harness holds is not touched"
     process.kill()
     process.wait()
+    with monkeypatch.context() as without:
+        without.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+        assert any("linkflap clean" in line for line in cleanup.clean().left)
     left = of(engine, owner)
     assert left
     removed = cleanup.clean().removed
@@ -158,9 +144,7 @@ def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_noth
     from linkflap.harness.runtimes.docker.images import proxy_image
 
     process, owner = harness
-    for child in psutil.Process(process.pid).children(recursive=True):
-        if "linkflap.harness.machine.cleanup" in child.cmdline():
-            child.kill()
+    kill_watchdog(process.pid)
     *containers, network = of(engine, owner)
     guest = engine.containers.run(
         proxy_image.ready(build=True),
@@ -216,24 +200,6 @@ def test_a_normal_end_names_a_container_of_somebody_elses_and_can_be_tried_again
     assert of(engine, ledger.own().owner) == []
 
 
-def test_what_cannot_be_removed_now_is_not_forgotten(
-    engine: Any, harness: tuple[subprocess.Popen[str], Identity], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The engine is down when the harness is cleaned up."""
-    process, owner = harness
-    for child in psutil.Process(process.pid).children(recursive=True):
-        if "linkflap.harness.machine.cleanup" in child.cmdline():
-            child.kill()
-    process.kill()
-    process.wait()
-    with monkeypatch.context() as without:
-        without.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
-        assert any("linkflap clean" in line for line in cleanup.clean().left)
-    assert of(engine, owner)
-    cleanup.clean()
-    assert of(engine, owner) == []
-
-
 # Leftovers of dead owners in the engine, which no ledger lists, are removed by label, owner and
 # age.
 
@@ -279,24 +245,22 @@ def test_who_is_alive_or_cannot_be_judged_is_left_alone(
 
 
 @pytest.mark.xdist_group("leftovers")  # of dead owners, which other processes remove too
-def test_a_dead_owners_network_is_removed_without_a_ledger_and_a_living_ones_is_not() -> None:
-    skip_without("docker")
-    from linkflap.harness.runtimes.docker import engine
-
+def test_a_dead_owners_network_is_removed_without_a_ledger_and_a_living_ones_is_not(
+    engine: Any,
+) -> None:
     name = f"linkflap-unclaimed-{secrets.token_hex(4)}"
-    client = engine.client()
     for owner in (dead, identity):
-        client.networks.create(
+        engine.networks.create(
             f"{name}-{owner.__name__}",
             labels={engine_leftovers.OWNER: engine_leftovers.owner_label(owner())},
         )
     try:
         engine_leftovers.unclaimed()
-        assert [network.name for network in client.networks.list(names=[name])] == [
+        assert [network.name for network in engine.networks.list(names=[name])] == [
             f"{name}-identity"
         ]
     finally:
-        for network in client.networks.list(names=[name]):
+        for network in engine.networks.list(names=[name]):
             network.remove()
 
 
@@ -343,37 +307,16 @@ def test_a_pair_of_its_own(number, linkflap_deployment, worker_id):
 
 
 @pytest.fixture
-def client() -> Any:
-    skip_without("docker")
-    from linkflap.harness.runtimes.docker import engine
-
-    return engine.client()
-
-
-@pytest.fixture
 def workers(
-    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[subprocess.Popen[str]]:
     """pytest with four workers, in its own session and with its own ledger."""
-    env = environment(tmp_path / "ledger")
-    for name in ("LINKFLAP_RUNTIME_DIR", "LINKFLAP_PORTS"):
-        monkeypatch.setenv(name, env[name])
+    use_ledger(monkeypatch, tmp_path / "ledger")
     (tmp_path / "test_pairs.py").write_text(TESTS)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-rA",
-        "-n",
-        str(WORKERS),
-        "-p",
-        "no:cacheprovider",
-        "test_pairs.py",
-    ]
-    env = {name: value for name, value in env.items() if not name.startswith("PYTEST_")}
+    options = f"-m pytest -q -rA -n {WORKERS} -p no:cacheprovider test_pairs.py"
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     process = subprocess.Popen(
-        command,
+        [sys.executable, *options.split()],
         cwd=tmp_path,
         env=env,
         stdout=subprocess.PIPE,
@@ -388,21 +331,21 @@ def workers(
         process.communicate()
 
 
-def things(client: Any) -> set[str]:
+def things(engine: Any) -> set[str]:
     """All containers and networks of linkflap's, and all volumes."""
     mine = {"label": "linkflap.owner"}
     made = [
-        *client.containers.list(all=True, filters=mine, ignore_removed=True),
-        *client.networks.list(filters=mine),
+        *engine.containers.list(all=True, filters=mine, ignore_removed=True),
+        *engine.networks.list(filters=mine),
     ]
-    return {thing.name for thing in (*made, *client.volumes.list())}
+    return {thing.name for thing in (*made, *engine.volumes.list())}
 
 
 @pytest.mark.nightly
 def test_four_workers_have_pairs_of_their_own_and_leave_nothing(
-    client: Any, workers: subprocess.Popen[str]
+    engine: Any, workers: subprocess.Popen[str]
 ) -> None:
-    before = things(client)
+    before = things(engine)
     said, _ = workers.communicate(timeout=900)
     assert workers.returncode == 0, said
     addresses = [line.split()[2:] for line in said.splitlines() if line.startswith("pair gw")]
@@ -411,20 +354,19 @@ def test_four_workers_have_pairs_of_their_own_and_leave_nothing(
         len({line.split()[1] for line in said.splitlines() if line.startswith("pair gw")})
         == WORKERS
     )
-    assert things(client) <= before
+    assert things(engine) <= before
     assert ledger.entries() == [], "no lease, no port, no process"
 
 
 @pytest.mark.nightly
 def test_kill_9_of_all_workers_in_the_middle_leaves_nothing(
-    client: Any, workers: subprocess.Popen[str]
+    engine: Any, workers: subprocess.Popen[str]
 ) -> None:
-    before = things(client)
-    until(
-        lambda: len(things(client) - before) >= 2 * WORKERS,
+    before = things(engine)
+    eventually(
+        "containers of all workers to come up",
+        lambda: len(things(engine) - before) >= 2 * WORKERS,
         within=300,
-        what="containers of all workers to come up",
-        every=0.2,
     )
     held = ledger.entries()
     assert held
@@ -436,23 +378,15 @@ def test_kill_9_of_all_workers_in_the_middle_leaves_nothing(
 
     def gone() -> bool:
         return (
-            not (things(client) - before)
+            not (things(engine) - before)
             and not ledger.entries()
             and not any(alive(process) for process in below)
         )
 
-    until(
+    eventually(
+        "everything to be gone",
         gone,
+        state=lambda: (things(engine) - before, ledger.entries()),
         within=300,
-        what="everything to be gone",
-        every=0.5,
-        state=lambda: (things(client) - before, ledger.entries()),
     )
     assert cleanup.clean().removed == []
-
-
-def alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False

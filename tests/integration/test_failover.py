@@ -19,12 +19,13 @@ from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import FaultError
 from linkflap.harness.model.protocols import Deployment, Mirror, World
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
-from linkflap.harness.model.wait import now, until
+from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
 from linkflap.harness.wire.offsets import bounds, quiet
 from linkflap.topologies import parse
 from tests.shadows import TOPIC, TOPIC_PARTITIONS, drained, ends, make_topic, own_write, shadow
+from tests.waiting import eventually
 
 
 class OneClient:
@@ -189,7 +190,7 @@ def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(
     kill = broker.kill
     monkeypatch.setattr(broker, "kill", lambda self: (kill(self), cast(Any, killed).append(now())))
     stage.clients.write(20)
-    until(lambda: stage.mirrors["A->B"].lag() == 0, within=60, what="the mirror to catch up")
+    eventually("the mirror to catch up", lambda: stage.mirrors["A->B"].lag() == 0)
     stage.clients.begin()
     fault = FAULTS["failover-forced"](spec("failover-forced"), cast(World, stage))
     before = now()

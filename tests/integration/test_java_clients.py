@@ -28,7 +28,6 @@ from linkflap.harness.machine.java import java_for
 from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import WorkloadSpec, transactional_id_of
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, Topology
-from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
@@ -38,6 +37,7 @@ from linkflap.spark_verify.checks import REGISTRY, finding_rows
 from tests.cells import topology
 from tests.run_copy import views
 from tests.scenarios import scenario_of
+from tests.waiting import eventually
 from tests.workload_rig import clients_of, topics_made
 
 WRITES = {"rate": 20.0, "records": 10}
@@ -136,11 +136,11 @@ def found(folder: Path) -> dict[str, set[str]]:
 def test_every_workload_with_java_clients_and_mixed_ones(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with recording(folder, EVERY) as made:
-        until(
+        eventually(
+            "every client to be at work",
             lambda: at_work(made.clients),
-            within=240,
-            what="every client to be at work",
             state=made.clients.progress,
+            within=240,
         )
     assert found(folder) == {}
     operations, damage = RunReader(folder).operations()
@@ -182,11 +182,11 @@ def nearly_used_up(deployment: ProcessDeployment) -> None:
 def test_a_producer_id_whose_epochs_are_used_up_rolls_over_to_a_new_one(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with recording(folder, EVERY[:1], nearly_used_up) as made:
-        until(
+        eventually(
+            "commits",
             lambda: made.clients.progress().commits >= 150,
-            within=300,
-            what="commits",
             state=made.clients.progress,
+            within=300,
         )
     assert found(folder) == {}
     operations, _ = RunReader(folder).operations()
@@ -208,7 +208,7 @@ def test_a_producer_id_whose_epochs_are_used_up_rolls_over_to_a_new_one(tmp_path
 def test_clients_whose_jvm_dies_begin_anew(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with recording(folder, EVERY[:1]) as made:
-        until(lambda: made.clients.progress().commits >= 5, within=240, what="commits")
+        eventually("commits", lambda: made.clients.progress().commits >= 5, within=240)
         worker = made.clients.workloads[0].workers[0]
         (jvm,) = [
             child
@@ -216,11 +216,9 @@ def test_clients_whose_jvm_dies_begin_anew(tmp_path: Path) -> None:
             if "GatewayServer" in " ".join(child.cmdline())
         ]
         jvm.kill()
-        until(made.clients.deaths, within=120, what="the process of its clients to end")
-        until(
-            lambda: made.clients.done_since_restart(worker.name),
-            within=120,
-            what="its clients to begin anew",
+        eventually("the process of its clients to end", made.clients.deaths)
+        eventually(
+            "its clients to begin anew", lambda: made.clients.done_since_restart(worker.name)
         )
     (death,) = made.clients.deaths()
     assert death.status == 4

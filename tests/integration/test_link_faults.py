@@ -16,25 +16,20 @@ from linkflap.chaos.faults import FAULTS
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Deployment, Link
 from linkflap.harness.model.scenario import FaultSpec, Option
-from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import EventLog
-from linkflap.harness.runtimes import probe, runtime
+from linkflap.harness.runtimes import probe
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.harness.wire.access import NoAnswer, host_and_port
 from linkflap.harness.wire.peer import BlockingConnection
-from linkflap.topologies import parse
-from tests.idle_world import linked_world as world
+from tests.idle_world import real_world as world
+from tests.on_runtimes import deployed
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    folder = tmp_path_factory.mktemp("links")
-    events = EventLog(folder / "events.jsonl")
-    try:
-        with runtime("process")(parse("A->B"), folder=folder, recorder=events) as up:
-            yield up
-    finally:
-        events.close()
+    with deployed("A->B", tmp_path_factory.mktemp("links")) as up:
+        yield up
 
 
 def spec(
@@ -157,10 +152,9 @@ def test_a_fault_takes_hold_of_connections_that_are_open_already(
     with BlockingConnection(
         host_and_port(deployment.links["A->B"].bootstrap), within=60, access=probe.PLAIN
     ) as path:
-        until(
+        eventually(
+            "the link without a fault to answer sooner than with it",
             lambda: (before := answered(path)) is not None and before < (least or 1),
-            within=60,
-            what="the link without a fault to answer sooner than with it",
         )
         try:
             fault.inject()
@@ -205,7 +199,7 @@ def test_toxics_come_and_go_under_a_consumers_load(deployment: Deployment) -> No
         return message is not None and message.error() is None
 
     try:
-        until(reads, within=60, what="the first record over the link")
+        eventually("the first record over the link", reads)
         for kind, attributes in [
             ("latency", {"latency": 20}),
             ("bandwidth", {"rate": 50}),
@@ -217,7 +211,7 @@ def test_toxics_come_and_go_under_a_consumers_load(deployment: Deployment) -> No
             assert link.toxics(owner="load")
             link.clear(owner="load")
             assert not link.toxics()
-            until(reads, within=60, what=f"records over the link after {kind}")
+            eventually(f"records over the link after {kind}", reads)
     finally:
         loaded.close()
     assert link.enabled
@@ -289,11 +283,7 @@ def test_a_link_to_a_dead_cluster_bites_nothing_and_heals(
     monkeypatch.setattr("linkflap.chaos.faults.links.ANSWERS_WITHIN", 0.5)
     broker = deployment.clusters["B"].brokers[1]
     broker.kill()
-    until(
-        lambda: deployment.links["*->B"].round_trip(within=1) is None,
-        within=60,
-        what="B to be gone",
-    )
+    eventually("B to be gone", lambda: deployment.links["*->B"].round_trip(within=1) is None)
     fault = FAULTS["link-cut"](spec("link-cut", "*->B", {}), world(deployment))
     fault.inject()
     bite = fault.bite()

@@ -21,6 +21,7 @@ from linkflap.harness.wire.offsets import bounds, quiet
 from tests.events import Rows
 from tests.mm2_pair import mirrored
 from tests.shadows import TOPIC, TOPIC_PARTITIONS, drained, read
+from tests.waiting import eventually
 
 
 def distinct(values: list[bytes]) -> list[bytes]:
@@ -148,12 +149,7 @@ def test_reading_uncommitted_makes_aborted_records_plain_records_and_groups_are_
             set(writer.committed[partition]) < set(values) for partition, values in on_b.items()
         )
         admin = AdminClient(quiet(b))
-        synced = until(
-            lambda: group_offsets(admin, "app"),
-            within=60,
-            every=0.2,
-            what="group app to be synced to B",
-        )
+        synced = eventually("group app to be synced to B", lambda: group_offsets(admin, "app"))
         # Never ahead of what the group had read: 30 offsets of A hold at most 30 records.
         assert all(0 < offset <= 30 for offset in synced.values())
         assert group_offsets(admin, "other") == {}
@@ -188,12 +184,7 @@ def test_lag_is_exact_while_the_link_is_cut_and_unknown_when_the_source_is_dead(
         link.cut()
         # 8 committed, 2 aborted, 10 records each; and 20 markers, which are not records
         writer.write(10)
-        until(
-            lambda: mirror.lag() == 80,
-            within=60,
-            what="the lag to be reported exactly",
-            state=mirror.lag,
-        )
+        eventually("the lag to be reported exactly", lambda: mirror.lag() == 80, state=mirror.lag)
         link.restore()
         drained(mirror)
         linkflap_deployment.clusters["A"].brokers[1].kill()
@@ -258,11 +249,9 @@ def what_fails_is_written_down(deployment: Deployment) -> None:
                 assert not large.flush(30)
             return any(t >= 0 and state[-1] == "FAILED" for (_, t), state in states(events).items())
 
-        until(
+        eventually(
+            "the task to fail and its state to be written down",
             failed,
-            within=60,
-            every=0.5,
-            what="the task to fail and its state to be written down",
             state=lambda: (mirror.lag(), states(events)),
         )
         assert any("RecordTooLargeException" in str(data.get("trace", "")) for _, _, data in events)

@@ -26,7 +26,6 @@ from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.verdict import Verdict
-from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import deploy
 from linkflap.recording.run import record
@@ -39,6 +38,7 @@ from tests.command_line import linkflap as cli
 from tests.kafka_log import batches_in, field_of, rewrite
 from tests.run_copy import seal, views
 from tests.scenarios import scenario_of
+from tests.waiting import eventually
 from tests.workload_rig import clients_of, topics_made
 
 # Relays on a real broker that dies in mid-transaction: each input has its one output; a changed
@@ -100,22 +100,22 @@ def recorded(folder: Path) -> None:
         relays = clients.workloads[1]
 
         def relayed(least: int) -> None:
-            until(
+            eventually(
+                f"{least} outputs",
                 lambda: relays.progress().acknowledged >= least,
-                within=180,
-                what=f"{least} outputs",
                 state=relays.progress,
+                within=180,
             )
 
         clients.start()
         try:
             relayed(ENOUGH)
-            until(lambda: clients.open_transactions("A"), within=60, what="an open transaction")
+            eventually("an open transaction", lambda: clients.open_transactions("A"))
             cluster.brokers[1].kill()
             before = relays.progress().acknowledged
             cluster.brokers[1].start()
             relayed(before + ENOUGH)
-            until(lambda: relays.progress().aborted, within=120, what="an aborted relay")
+            eventually("an aborted relay", lambda: relays.progress().aborted)
         finally:
             clients.stop()
         assert clients.crashes == []
@@ -408,9 +408,8 @@ def test_a_command_runs_once_while_links_break_and_its_failure_is_the_exit_code(
     tmp_path: Path,
 ) -> None:
     done = cli(
-        *("exec", "--json", "--topic", "orders", "--group", "billing"),
-        *("--schedule", str(EXAMPLES / "exec" / "flap.toml"), "--"),
-        *("sh", "-c", f"python3 {EXAMPLES / 'exec' / 'orders.py'} && exit 3"),
+        f"exec --json --topic orders --group billing --schedule {EXAMPLES / 'exec' / 'flap.toml'} "
+        f"-- sh -c 'python3 {EXAMPLES / 'exec' / 'orders.py'} && exit 3'",
         env=environment(tmp_path / "ledger"),
         cwd=tmp_path,
     )

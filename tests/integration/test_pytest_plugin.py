@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from linkflap.harness.machine import cache, ledger
-from linkflap.harness.model.wait import until
 from tests.command_line import ledger_of_its_own
+from tests.waiting import eventually
 
 pytest_plugins = ["pytester"]
 CACHE = cache.folder()
@@ -42,10 +42,9 @@ def ours(project: pytest.Pytester) -> list[psutil.Process]:
 
 
 def assert_nothing_left(project: pytest.Pytester) -> None:
-    until(
+    eventually(
+        "everything that pytest started to be gone",
         lambda: not ours(project),
-        within=120,
-        what="everything that pytest started to be gone",
         state=lambda: ours(project),
     )
     assert ledger.entries() == []

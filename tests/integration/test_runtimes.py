@@ -20,11 +20,11 @@ from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.topology import ClusterSpec
-from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import probe, runtime
 from linkflap.harness.runtimes.kraft.configuration import BrokerPorts
 from linkflap.harness.runtimes.process import ProcessCluster, install
 from tests.on_runtimes import Events, create, in_sync, produce, topology, values
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -104,11 +104,7 @@ def test_toxics_and_cuts_show_on_the_measured_path_and_heal(
     assert link.enabled
     link.clear(owner="one")
     assert not link.toxics()
-    until(
-        lambda: (link.round_trip(within=60) or 60) < 1.8,
-        within=120,
-        what="a round trip without the latency",
-    )
+    eventually("a round trip without the latency", lambda: (link.round_trip(within=60) or 60) < 1.8)
     assert link.transfer(size=1 << 16, within=120) is not None
     assert link.delivers_requests(within=120)
 
@@ -154,11 +150,7 @@ def test_a_paused_broker_answers_nothing_until_it_is_resumed(
     finally:
         broker.resume()
     assert broker.state == "running"
-    until(
-        lambda: probe.seen_brokers(broker.client_address),
-        within=60,
-        what="the broker to answer",
-    )
+    eventually("the broker to answer", lambda: probe.seen_brokers(broker.client_address))
 
 
 def test_a_paused_broker_can_be_killed(pair: tuple[Deployment, Events]) -> None:
@@ -194,11 +186,7 @@ def test_a_service_runs_in_its_folder_and_leaves_a_log(pair: tuple[Deployment, E
     )
     assert not service.alive
     service.start()
-    until(
-        lambda: "none" in service.log.read_text(),
-        within=60,
-        what="the service to complain of its topic",
-    )
+    eventually("the service to complain of its topic", lambda: "none" in service.log.read_text())
     service.pause()
     service.resume()
     assert service.alive
@@ -249,17 +237,11 @@ def test_three_brokers_survive_kill_9_of_one(tmp_path: Path, on: str) -> None:
         victim = cluster.brokers[in_sync(cluster, "replicated").pop()]
         victim.kill()
         produce(cluster.bootstrap, "replicated", b"without")
-        until(
-            lambda: in_sync(cluster, "replicated") == {1, 2, 3} - {victim.id},
-            within=60,
-            what="the ISR to shrink",
+        eventually(
+            "the ISR to shrink", lambda: in_sync(cluster, "replicated") == {1, 2, 3} - {victim.id}
         )
         victim.start()
-        until(
-            lambda: in_sync(cluster, "replicated") == {1, 2, 3},
-            within=60,
-            what="the ISR to be full again",
-        )
+        eventually("the ISR to be full again", lambda: in_sync(cluster, "replicated") == {1, 2, 3})
         produce(cluster.bootstrap, "replicated", b"after")
         assert values(cluster.bootstrap, "replicated", 3) == [b"before", b"without", b"after"]
         pids = [broker.pid for broker in cluster.brokers.values()]

@@ -18,10 +18,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.partition import WINDOW_BYTES
-from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import answered_bounds, quiet
 from tests.events import Rows
 from tests.shadows import (
@@ -39,6 +37,7 @@ from tests.shadows import (
     shadow,
     shadowed,
 )
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.linkflap(topology="A->B")
 
@@ -95,49 +94,48 @@ def test_growth_and_log_start_are_followed_and_a_topic_made_again_is_refused(
     writer = Writer(a)
     writer.write(4)
     admin = AdminClient(quiet(a))
-    admin.delete_records([TopicPartition(TOPIC, 0, 15)])[TopicPartition(TOPIC, 0, 15)].result(20)
+
+    def begins_at(offset: int, *, of: str) -> None:
+        eventually(
+            f"log starts to be {offset} and 0",
+            lambda: ends(of, "start") == {TOPIC_PARTITIONS[0]: offset, TOPIC_PARTITIONS[1]: 0},
+            state=lambda: ends(of, "start"),
+        )
+
+    def delete_below(offset: int) -> None:
+        tp = TopicPartition(TOPIC, 0, offset)
+        admin.delete_records([tp])[tp].result(20)
+
+    delete_below(15)  # before it mirrors
     mirror.start()
     drained(mirror)
-    until(
-        lambda: ends(b, "start") == {TOPIC_PARTITIONS[0]: 15, TOPIC_PARTITIONS[1]: 0},
-        within=120,
-        what="B's log start",
-        state=lambda: ends(b, "start"),
-    )
+    begins_at(15, of=b)
+    delete_below(20)  # while it mirrors
+    begins_at(20, of=b)
+    beyond = ends(a)[TOPIC, 0] + 23
+    mirror.pause()
+    writer.write(4)
+    delete_below(beyond)  # what was never mirrored
+    begins_at(beyond, of=a)
+    mirror.resume()
+    begins_at(beyond, of=b)
+    drained(mirror)
+    assert ends(a) == ends(b)
     admin.create_partitions([NewPartitions(TOPIC, 3)])[TOPIC].result(20)
-    until(
-        lambda: isinstance(own_write(a, partition=2), int),
-        within=120,
-        what="the new partition of A",
-    )
+    eventually("the new partition of A", lambda: isinstance(own_write(a, partition=2), int))
     drained(mirror)
     assert_equal(linkflap_deployment, "A", "B", [(TOPIC, 1), (TOPIC, 2)], same_start=True)
     before = ends(b)
     admin.delete_topics([TOPIC])[TOPIC].result(20)
-    until(
-        lambda: "deleted at the source" in mirror.log.read_text(),
-        within=120,
-        what="the shadow to see the deletion",
+    eventually(
+        "the shadow to see the deletion", lambda: "deleted at the source" in mirror.log.read_text()
     )
     admin.create_topics([NewTopic(TOPIC, 3, 1)])[TOPIC].result(20)
-    until(lambda: isinstance(own_write(a), int), within=120, what="the topic that was made again")
-    until(lambda: "made again" in mirror.log.read_text(), within=120, what="the shadow to notice")
+    eventually("the topic that was made again", lambda: isinstance(own_write(a), int))
+    eventually("the shadow to notice", lambda: "made again" in mirror.log.read_text())
     assert ends(b) == before
     mirror.stop()
     assert mirror.promotion()[TOPIC, 1] == before[TOPIC, 1]
-
-
-def test_a_topic_that_is_on_the_destination_already_is_refused(
-    linkflap_deployment: Deployment,
-) -> None:
-    mirror, _ = shadowed(linkflap_deployment)
-    admin = AdminClient(quiet(linkflap_deployment.clusters["B"].bootstrap))
-    admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
-    with pytest.raises(
-        InputError,
-        match=f"topic {TOPIC} exists on the destination of A->B already; remove it there",
-    ):
-        mirror.start()
 
 
 @pytest.mark.linkflap(topology="A->B:3")
@@ -164,11 +162,8 @@ def test_nothing_is_writable_in_a_stall_and_a_dead_source_and_broker_do_not_stop
     mirror.crash()
     mirror.stop()
     promoted = mirror.promotion()
-    until(
-        lambda: ends(b.bootstrap) == promoted,
-        within=120,
-        what="B to be led",
-        state=lambda: ends(b.bootstrap),
+    eventually(
+        "B to be led", lambda: ends(b.bootstrap) == promoted, state=lambda: ends(b.bootstrap)
     )
     assert own_write(b.bootstrap) == promoted[TOPIC, 0]
     b.brokers[2].start()
@@ -178,7 +173,7 @@ def test_nothing_is_writable_in_a_stall_and_a_dead_source_and_broker_do_not_stop
         partitions = described.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions.values()
         return all(sorted(p.isrs) == [1, 2, 3] == sorted(p.replicas) for p in partitions)
 
-    until(whole, within=60, every=0.2, what="the broker that was down to be back in every ISR")
+    eventually("the broker that was down to be back in every ISR", whole)
 
 
 def test_followers_report_the_clients_isolation(linkflap_deployment: Deployment) -> None:
@@ -262,7 +257,7 @@ def fill(
             partition=number % 2,
             on_delivery=lambda e, _: answers.append(e),
         )
-    until(lambda: producer.flush(1) == 0, within=120, what=f"{topic} to be filled")
+    eventually(f"{topic} to be filled", lambda: producer.flush(1) == 0)
     assert answers == [None] * count
 
 
@@ -315,7 +310,7 @@ def test_two_hundred_partitions_of_several_topics(linkflap_deployment: Deploymen
         if turn == 10:
             mirror.crash()
             mirror.restart()
-    until(lambda: producer.flush(1) == 0, within=60, what="200 partitions to be written")
+    eventually("200 partitions to be written", lambda: producer.flush(1) == 0)
     drained(mirror)
     assert ends(up.clusters["B"], partitions=topic_partitions) == dict.fromkeys(
         topic_partitions, 20
@@ -343,7 +338,7 @@ def test_partitions_that_a_adds_while_a_broker_of_b_is_down(
         def written(n: int = number) -> bool:
             return isinstance(own_write(a.bootstrap, TOPIC, n), int)
 
-        until(written, within=120, what=f"partition {number} of A")
+        eventually(f"partition {number} of A", written)
     drained(mirror)
     topic_partitions = [(TOPIC, number) for number in range(6)]
     assert_equal(up, "A", "B", topic_partitions)
@@ -358,20 +353,12 @@ def test_partitions_that_a_adds_while_a_broker_of_b_is_down(
     assert in_sync() == [[1000]] * 6
     b.brokers[3].start()
     drained(mirror)
-    until(
+    eventually(
+        "the broker that was down to have all partitions",
         lambda: _has(b.brokers[3], topic_partitions),
-        within=60,
-        every=0.2,
-        what="the broker that was down to have all partitions",
     )
     mirror.stop()
-    until(
-        lambda: in_sync() == [[1, 2, 3]] * 6,
-        within=60,
-        every=0.2,
-        what="every ISR to be whole",
-        state=in_sync,
-    )
+    eventually("every ISR to be whole", lambda: in_sync() == [[1, 2, 3]] * 6, state=in_sync)
     assert_equal(up, "A", "B", topic_partitions)
 
 
@@ -380,44 +367,6 @@ def _has(broker: Broker, topic_partitions: list[tuple[str, int]]) -> bool:
         any((broker.log_dir / f"{topic}-{number}").glob("*.log"))
         for topic, number in topic_partitions
     ) and all(headers(broker, tp)["base_offset"] for tp in topic_partitions)
-
-
-def test_the_log_start_of_the_source_is_followed_while_mirroring_also_past_what_was_mirrored(
-    linkflap_deployment: Deployment,
-) -> None:
-    up = linkflap_deployment
-    make_topic(up, "A")
-    writer = Writer(up.clusters["A"].bootstrap)
-    mirror = shadow(up, "A->B")
-    mirror.start()
-    writer.write(6)
-    drained(mirror)
-
-    admin = AdminClient(quiet(up.clusters["A"].bootstrap))
-
-    def begins_at(offset: int, *, of: str = "B") -> None:
-        tp = TopicPartition(TOPIC, 0, offset)
-        admin.delete_records([tp])[tp].result(20)
-        wanted = {(TOPIC, 0): offset}
-        until(
-            lambda: ends(up.clusters[of], "start", [(TOPIC, 0)]) == wanted,
-            within=120,
-            every=0.1,
-            what=f"{of} to begin at {offset}",
-        )
-
-    begins_at(20)
-    end = ends(up.clusters["A"])[TOPIC, 0]
-    mirror.pause()
-    writer.write(6)
-    begins_at(end + 33, of="A")
-    mirror.resume()
-    begins_at(end + 33)
-    drained(mirror)
-    assert ends(up.clusters["A"]) == ends(up.clusters["B"])
-    assert_equal(up, "A", "B", [(TOPIC, 1)])
-    mirror.stop()
-    assert mirror.promotion() == ends(up.clusters["A"])
 
 
 # Truncated logs: to the last stable offset at a failover, and after the source's own
@@ -478,13 +427,12 @@ def test_a_source_that_was_truncated_by_an_unclean_election_is_followed(
     drained(mirror)
     a.brokers[1].kill()
     a.brokers[2].start()
-    until(lambda: own_write(a.bootstrap) == 5, within=90, what="an unclean election on A")
+    eventually("an unclean election on A", lambda: own_write(a.bootstrap) == 5)
     reaching = AdminClient(quiet(b.bootstrap))
     # While the shadow raises leader epochs the partition has no leader for a moment.
-    until(
+    eventually(
+        "B to be truncated and to follow",
         lambda: answered_bounds(reaching, [tp], "high", within=5) == {tp: 6},
-        within=60,
-        what="B to be truncated and to follow",
     )
     drained(mirror)
     there, here = headers(a.brokers[2], tp), headers(b.brokers[1], tp)
@@ -566,12 +514,7 @@ def test_what_was_open_is_aborted_once_also_when_the_shadow_died_before_it_noted
     own.commit_transaction(60)  # none of them was taken for one of the source's
     # markers are written after the commit was acknowledged
     after = {tp: offset + 1 for tp, offset in end.items()}
-    until(
-        lambda: ends(up.clusters["B"], "stable") == after,
-        within=120,
-        every=0.1,
-        what="own to have its markers",
-    )
+    eventually("own to have its markers", lambda: ends(up.clusters["B"], "stable") == after)
     assert own_write(b) == end[TOPIC_PARTITIONS[0]] + 1
     assert mirror.notes().phase == "handed-over"
     del left

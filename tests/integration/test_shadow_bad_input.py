@@ -20,31 +20,24 @@ from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.settings import JOURNAL
 from linkflap.harness.model.errors import InputError, LinkflapError, SetupError
 from linkflap.harness.model.protocols import Cluster, Deployment
-from linkflap.harness.model.wait import until
-from linkflap.harness.rundir import EventLog
-from linkflap.harness.runtimes import runtime
 from linkflap.harness.wire.offsets import bounds, quiet
-from linkflap.topologies import parse
+from tests.on_runtimes import deployed
 from tests.shadow_sides import Shadowed, shadow
 from tests.shadows import TOPIC, TOPIC_PARTITIONS, headers
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    folder = tmp_path_factory.mktemp("pair")
-    events = EventLog(folder / "events.jsonl")
-    try:
-        with runtime("process")(parse("A->B"), folder=folder, recorder=events) as up:
-            yield up
-    finally:
-        events.close()
+    with deployed("A->B", tmp_path_factory.mktemp("pair")) as up:
+        yield up
 
 
 @pytest.fixture
 def mirror(pair: Deployment) -> Iterator[Shadowed]:
     made = shadow(pair)
     # A broker forgets a deleted topic before it renames the folders of its replicas.
-    until(lambda: not topics_of(pair.clusters["B"]), within=60, what="B to have no topic's folder")
+    eventually("B to have no topic's folder", lambda: not topics_of(pair.clusters["B"]))
     yield made
     if made.alive:
         made.crash()
@@ -191,7 +184,7 @@ def test_a_second_process_on_the_same_journal(pair: Deployment, mirror: Shadowed
     mirror._start_process()
     second, mirror._child = mirror._child, first
     assert second is not None
-    until(lambda: not second.alive, within=120, what="the second process to end")
+    eventually("the second process to end", lambda: not second.alive)
     assert second.poll() == SetupError.exit_code
     assert "is not free" in mirror.log.read_text()
     assert mirror.pid == pid

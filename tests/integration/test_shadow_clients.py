@@ -13,11 +13,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.topology import DEFAULT_KAFKA
-from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.harness.wire.offsets import quiet
 from tests.command_line import ran
 from tests.shadows import TOPIC, Writer, drained, ends, make_topic, shadow, stray
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.linkflap(topology="A->B")
 
@@ -45,16 +45,8 @@ def consumed(bootstrap: str, isolation: str, *, most: int, idle: int = 60) -> li
     silent for `idle` seconds."""
     done = java(
         CONSUMER,
-        *(
-            "--bootstrap-server",
-            bootstrap,
-            "--topic",
-            TOPIC,
-            "--from-beginning",
-            "--isolation-level",
-            isolation,
-        ),
-        *("--timeout-ms", str(idle * 1000), "--max-messages", str(most)),
+        *f"--bootstrap-server {bootstrap} --topic {TOPIC} --from-beginning".split(),
+        *f"--isolation-level {isolation} --timeout-ms {idle * 1000} --max-messages {most}".split(),
     )
     return sorted(line for line in done.stdout.splitlines() if line.isdigit())
 
@@ -105,47 +97,26 @@ def test_java_waits_where_the_mirror_is_hidden(linkflap_deployment: Deployment) 
         f"--producer-property={name}=3000"
         for name in ("max.block.ms", "delivery.timeout.ms", "request.timeout.ms")
     ]
-    output = java(
-        PRODUCER,
-        "--bootstrap-server",
-        b,
-        "--topic",
-        TOPIC,
-        *limits,
-        "--producer-property=linger.ms=0",
-        stdin="own\n",
-    )
+    to = ("--bootstrap-server", b, "--topic", TOPIC)
+    output = java(PRODUCER, *to, *limits, "--producer-property=linger.ms=0", stdin="own\n")
     assert "TimeoutException" in output.stdout + output.stderr
     mirror.stop()
     assert consumed(b, "read_committed", most=40) == values(100, 100)
 
 
-@pytest.mark.parametrize(
-    "topology", [pytest.param("A->B", marks=pytest.mark.linkflap(topology="A->B"))]
-)
+OTHERS = [
+    pytest.param(t, marks=[pytest.mark.linkflap(topology=t), pytest.mark.nightly])
+    for t in ("A->B@3.9.2", "A->B@4.1.2:3", "A->B:3")
+]
+
+
+@pytest.mark.parametrize("topology", ["A->B", *OTHERS])
 def test_topics_that_are_made_beside_a_mirror_do_not_stay_on_the_shadow(
     linkflap_deployment: Deployment, topology: str
 ) -> None:
-    beside_a_mirror(linkflap_deployment)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    "topology",
-    [
-        pytest.param(t, marks=pytest.mark.linkflap(topology=t))
-        for t in ("A->B@3.9.2", "A->B@4.1.2:3", "A->B:3")
-    ],
-)
-def test_topics_that_are_made_beside_a_mirror_on_other_releases(
-    linkflap_deployment: Deployment, topology: str
-) -> None:
-    beside_a_mirror(linkflap_deployment)
-
-
-def beside_a_mirror(up: Deployment) -> None:
     """An admin's own topics, and those of the first group, are led by real brokers, and are
     writable at once."""
+    up = linkflap_deployment
     make_topic(up, "A")
     mirror = shadow(up, "A->B")
     mirror.start()
@@ -155,13 +126,7 @@ def beside_a_mirror(up: Deployment) -> None:
     names = [f"own{n}" for n in range(4)]
     for future in admin.create_topics([NewTopic(name, 5, replicas) for name in names]).values():
         future.result(60)
-    until(
-        lambda: not stray(up, "B"),
-        within=120,
-        every=0.2,
-        what="the shadow to be left",
-        state=lambda: stray(up, "B"),
-    )
+    eventually("the shadow to be left", lambda: not stray(up, "B"), state=lambda: stray(up, "B"))
     cordons = not up.clusters["B"].kafka.startswith(("3.", "4.1"))
     assert ("moved off the shadow" in mirror.log.read_text()) == (not cordons)
     output: list[object] = []
@@ -171,7 +136,7 @@ def beside_a_mirror(up: Deployment) -> None:
             producer.produce(
                 name, b"x", partition=number, on_delivery=lambda error, _: output.append(error)
             )
-    until(lambda: producer.flush(1) == 0, within=60, what="topics beside the mirror to be written")
+    eventually("topics beside the mirror to be written", lambda: producer.flush(1) == 0)
     assert output == [None] * 20
     group = Consumer(quiet(b) | {"group.id": "beside", "auto.offset.reset": "earliest"})
     group.subscribe(names)
@@ -181,7 +146,7 @@ def beside_a_mirror(up: Deployment) -> None:
         seen.extend(str(m.topic()) for m in group.consume(100, 0.2))
         return len(seen) == 20
 
-    until(read, within=60, what="a group to read")
+    eventually("a group to read", read)
     group.close()
     mirror.crash()
     mirror.restart()
@@ -223,13 +188,7 @@ class Groups:
         )
 
     def come_to(self, group: str, offset: int) -> None:
-        until(
-            lambda: self.offset(group) == offset,
-            within=60,
-            every=0.1,
-            what=group,
-            state=lambda: self.offset(group),
-        )
+        eventually(group, lambda: self.offset(group) == offset, state=lambda: self.offset(group))
 
 
 def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_after_a_failover(
@@ -250,7 +209,7 @@ def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_
         | {"group.id": "app-live", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     )
     live.subscribe([TOPIC])
-    until(lambda: live.consume(1, 0.5), within=60, what="a member of app-live to read the mirror")
+    eventually("a member of app-live to read the mirror", lambda: live.consume(1, 0.5))
     live.commit(offsets=[TopicPartition(TOPIC, 0, 3)], asynchronous=False)
     commit(a, "app-live", 20)
     commit(a, "other", 20)
@@ -262,10 +221,9 @@ def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_
     here.come_to("app-plain", 25)
     assert here.offset("app-live") == 3
     assert "other" not in here.names()
-    until(
+    eventually(
+        "it to be reported",
         lambda: "group app-live is not synced: it is " in mirror.log.read_text(),
-        within=60,
-        what="it to be reported",
     )
     live.close()
     here.come_to("app-live", 20)
@@ -303,7 +261,7 @@ def test_a_mirror_back_is_there_when_groups_are_synced_whose_members_died_with_t
     }
     reader = Consumer(quiet(a.bootstrap) | settings)
     reader.subscribe([TOPIC])
-    until(lambda: reader.consume(1, 0.5), within=60, what="a member of app to read A")
+    eventually("a member of app to read A", lambda: reader.consume(1, 0.5))
     reader.commit(offsets=[TopicPartition(TOPIC, 0, 7)], asynchronous=False)
     drained(mirror)
     Groups(b.bootstrap).come_to("app", 7)

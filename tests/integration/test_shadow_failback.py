@@ -19,7 +19,6 @@ from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.model.protocols import Deployment, Mirror
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.threads import side_by_side
-from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests import shadows
 from tests.events import Rows as Events
@@ -45,6 +44,7 @@ from tests.shadows import (
     own_write,
     shadowed,
 )
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.linkflap(topology="A->B")
 
@@ -146,7 +146,7 @@ def test_a_broker_that_was_down_during_the_failback_loses_its_tail_when_it_comes
             for tp in TOPIC_PARTITIONS
         )
 
-    until(caught_up, within=60, every=0.2, what="broker 3 to have what the others have")
+    eventually("broker 3 to have what the others have", caught_up)
     stopped_when_equal(linkflap_deployment, back)
     led_by_its_own(a, replicas=3)
     same_everywhere(linkflap_deployment)
@@ -200,12 +200,7 @@ def test_transactions_that_the_dead_left_open_are_ended_after_the_failback(
     same_everywhere(linkflap_deployment)
     back.stop()
     led_by_its_own(a)
-    until(
-        lambda: _initialised(late),
-        within=60,
-        every=0.5,
-        what="the coordinator to end what was left open",
-    )
+    eventually("the coordinator to end what was left open", lambda: _initialised(late))
     late.begin_transaction()
     late.produce(TOPIC, b"after", partition=0)
     late.commit_transaction(60)
@@ -235,7 +230,7 @@ def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it
     admin = AdminClient(quiet(a.bootstrap))
     deleted(admin, TOPIC)
     admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(20)
-    until(lambda: own_write(a.bootstrap) == 0, within=120, what="the topic that was made again")
+    eventually("the topic that was made again", lambda: own_write(a.bootstrap) == 0)
     back = mirror.reversed()
     with pytest.raises(
         InputError,
@@ -338,9 +333,7 @@ def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(
     assert mirror.promotion() == {tp: 10}
     assert [own_write(b.bootstrap) for _ in range(3)] == [10, 11, 12]
     side_by_side(a.brokers[broker].start for broker in (2, 3))
-    until(
-        lambda: isinstance(own_write(a.bootstrap), int), within=90, what="an unclean election on A"
-    )
+    eventually("an unclean election on A", lambda: isinstance(own_write(a.bootstrap), int))
     assert headers(a.brokers[2], tp)["base_offset"][:6] == list(range(6))
     refused = mirror.reversed()
     with pytest.raises(
@@ -363,10 +356,10 @@ def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(
             for broker in (1, 2)
         )
 
-    until(same, within=60, every=0.2, what="both replicas of A to have what B has")
+    eventually("both replicas of A to have what B has", same)
     back.stop()
     assert back.promotion() == {tp: 13}
-    until(lambda: own_write(a.bootstrap) == 13, within=60, what="A to take writes")
+    eventually("A to take writes", lambda: own_write(a.bootstrap) == 13)
     epochs = headers(a.brokers[2], tp)["leader_epoch"]
     assert epochs == sorted(epochs)
     assert epochs[13] > epochs[5] > epochs[4], "an epoch and an offset name one batch"
@@ -396,11 +389,8 @@ def test_a_takeover_that_is_killed_at_every_step_goes_on(
         monkeypatch.setenv(PAUSE_AT, step)
         with ThreadPoolExecutor(1) as pool:
             started = pool.submit(back.restart if back.log.exists() else back.start)
-            until(
-                cast(Any, lambda s=step: back.step() == s),
-                within=60,
-                every=0.05,
-                what=f"the takeover to stand at {step}",
+            eventually(
+                f"the takeover to stand at {step}", cast(Any, lambda s=step: back.step() == s)
             )
             back.crash()
             with pytest.raises(SetupError, match="ended"):
@@ -444,18 +434,13 @@ def test_a_takeover_that_is_stopped_at_a_step_goes_on(
     monkeypatch.setenv(PAUSE_AT, step)
     with ThreadPoolExecutor(1) as pool:
         started = pool.submit(back.start)
-        until(
-            lambda: back.step() == step,
-            within=60,
-            every=0.05,
-            what=f"the takeover to stand at {step}",
-        )
+        eventually(f"the takeover to stand at {step}", lambda: back.step() == step)
         if how == "stall":
             back.pause()
         else:
             back.sides.cut()
             back_to_b.cut()
-        until(forgotten(a, plain.broker_id), within=120, every=0.1, what="its session to end")
+        eventually("its session to end", forgotten(a, plain.broker_id))
         if step in TAKING_OVER[: TAKING_OVER.index("alone")]:
             assert all(ends(a.bootstrap)[tp] >= tail[tp] for tp in TOPIC_PARTITIONS)
         else:

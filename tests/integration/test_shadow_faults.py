@@ -12,10 +12,7 @@ import pytest
 from linkflap.harness.mirrors.shadow.journal import PAUSE_AT, STEPS, Step
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Deployment
-from linkflap.harness.model.wait import until
-from linkflap.harness.rundir import EventLog
-from linkflap.harness.runtimes import runtime
-from linkflap.topologies import parse
+from tests.on_runtimes import deployed
 from tests.shadow_sides import (
     Shadowed,
     Sides,
@@ -26,6 +23,7 @@ from tests.shadow_sides import (
     shadow,
 )
 from tests.shadows import drained, ends
+from tests.waiting import eventually
 
 # One cell of the matrix of a shadow's steps and faults: a failover that is disturbed at one
 # step, observed from outside.
@@ -46,7 +44,7 @@ def kill(deployment: Deployment, mirror: Shadowed, forget: Callable[[], None]) -
             over = mirror.notes().phase == "handed-over"
             return over or (mirror.pid not in (None, pid) and mirror.step() == step)
 
-        until(again, within=60, what="another process to come there too", state=mirror._state)
+        eventually("another process to come there too", again, state=mirror._state)
     forget()
     if mirror.notes().phase != "handed-over":
         mirror.crash()
@@ -54,7 +52,7 @@ def kill(deployment: Deployment, mirror: Shadowed, forget: Callable[[], None]) -
 
 def stall(deployment: Deployment, mirror: Shadowed, forget: Callable[[], None]) -> None:
     mirror.pause()
-    until(forgotten(deployment.clusters["B"]), within=30, every=0.1, what="its session to end")
+    eventually("its session to end", forgotten(deployment.clusters["B"]))
     forget()
     mirror.resume()
     mirror.go_on()
@@ -65,7 +63,7 @@ def disconnect(deployment: Deployment, mirror: Shadowed, forget: Callable[[], No
     link = deployment.links["A->B"]
     mirror.sides.cut()
     link.cut()
-    until(forgotten(deployment.clusters["B"]), within=30, every=0.1, what="its session to end")
+    eventually("its session to end", forgotten(deployment.clusters["B"]))
     forget()
     mirror.sides.restore()
     link.restore()
@@ -109,13 +107,13 @@ def _play(
         markers = traffic.leave_open()
         drained(mirror)
         mirrored = ends(a)
-        until(lambda: watch.refused > 2, within=30, what="a refused write")
+        eventually("a refused write", lambda: watch.refused > 2)
         stopping = pool.submit(mirror.stop)
         if step in FAILING_OVER:
             mirror.come_to(step)
             BREAKS[how](deployment, mirror, partial(monkeypatch.delenv, PAUSE_AT, raising=False))
         stopping.result(160)
-        until(lambda: len({p for p, _ in watch.written}) == 2, within=30, what="B to take writes")
+        eventually("B to take writes", lambda: len({p for p, _ in watch.written}) == 2)
     assert watch.seen == []
     assert watch.looks > 5
     assert_failed_over(deployment, mirror, markers=markers, mirrored=mirrored)
@@ -137,12 +135,8 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Deployment,
     """A and three brokers of B, for one cell after the other, with a proxy in each path of a
     shadow."""
     folder = tmp_path_factory.mktemp("wide")
-    events = EventLog(folder / "events.jsonl")
-    try:
-        with runtime("process")(parse("A->B:3"), folder=folder, recorder=events) as up:
-            yield up, Sides(up, shadow(up).plain(), folder)
-    finally:
-        events.close()
+    with deployed("A->B:3", folder) as up:
+        yield up, Sides(up, shadow(up).plain(), folder)
 
 
 @pytest.mark.parametrize(("step", "how"), MATRIX)

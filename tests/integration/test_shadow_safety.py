@@ -12,21 +12,18 @@ from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.mirrors.shadow.journal import PAUSE_AT
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.protocols import Deployment
-from linkflap.harness.model.wait import until
-from linkflap.harness.rundir import EventLog
-from linkflap.harness.runtimes import runtime
 from linkflap.harness.wire.offsets import quiet
-from linkflap.topologies import parse
 from tests import shadows
 from tests.events import Rows
-from tests.on_runtimes import active_controller, pending
+from tests.on_runtimes import active_controller, deployed, pending
 from tests.shadow_sides import Shadowed, Watch, assert_failed_over, forgotten, mirroring, shadow
 from tests.shadows import TOPIC, TOPIC_PARTITIONS, ends
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.nightly
 
@@ -36,13 +33,8 @@ pytestmark = pytest.mark.nightly
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    folder = tmp_path_factory.mktemp("wide")
-    events = EventLog(folder / "events.jsonl")
-    try:
-        with runtime("process")(parse("A->B:3"), folder=folder, recorder=events) as up:
-            yield up
-    finally:
-        events.close()
+    with deployed("A->B:3", tmp_path_factory.mktemp("wide")) as up:
+        yield up
 
 
 @pytest.fixture
@@ -87,7 +79,7 @@ def test_a_broker_of_b_that_dies_is_left_behind_and_comes_back(
             broken.kill()
             mirror.go_on()
         stopping.result(160)
-        until(lambda: watch.written, within=120, what="B to take writes")
+        eventually("B to take writes", lambda: watch.written)
         broken.start()
     assert watch.seen == []
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored)
@@ -104,17 +96,16 @@ def test_a_broker_that_was_away_and_has_more_is_truncated(
         b.brokers[broker].pause()
     shadows.own_write(a.bootstrap)
     tp = TOPIC_PARTITIONS[0]
-    until(
+    eventually(
+        "2 to have more",
         lambda: shadows.headers(b.brokers[2], tp)["last_offset"][-1] + 1 == ends(a)[tp],
-        within=120,
-        what="2 to have more",
     )
     b.brokers[2].kill()
     for broker in (1, 3):
         b.brokers[broker].resume()
     mirror.stop()
     b.brokers[2].start()
-    until(lambda: shadows.own_write(b.bootstrap) is not None, within=120, what="B to take writes")
+    eventually("B to take writes", lambda: shadows.own_write(b.bootstrap) is not None)
     markers = sum(len(note.appended) for note in mirror.notes().partitions[TOPIC].values())
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirror.promotion())
 
@@ -164,7 +155,7 @@ def test_the_controller_of_b_moves(
             active.kill()
             mirror.go_on()
             stopping.result(160)
-        until(lambda: watch.written, within=120, what="B to take writes")
+        eventually("B to take writes", lambda: watch.written)
         active.start()
     assert watch.seen == []
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored)
@@ -202,7 +193,7 @@ def test_two_concurrent_failovers_after_a_suspension_are_one(
     """SIGSTOP, then two concurrent requests for a failover: only one happens."""
     markers, mirrored = mirroring(wide, mirror)
     mirror.pause()
-    until(forgotten(wide.clusters["B"]), within=120, every=0.1, what="its session to end")
+    eventually("its session to end", forgotten(wide.clusters["B"]))
     with ThreadPoolExecutor(2) as pool:
         for stopping in [pool.submit(mirror.stop), pool.submit(mirror.stop)]:
             stopping.result(160)
@@ -234,13 +225,7 @@ def test_commits_beyond_the_end_are_taken_back(wide: Deployment, mirror: Shadowe
         ].result(20)
         return {(p.topic, p.partition): p.offset for p in asked.topic_partitions}
 
-    until(
-        lambda: committed() == mirrored,
-        within=120,
-        every=0.2,
-        what="commits to be synced",
-        state=committed,
-    )
+    eventually("commits to be synced", lambda: committed() == mirrored, state=committed)
     mirror.stop()
     promoted = mirror.promotion()
     assert all(promoted[tp] < mirrored[tp] for tp in TOPIC_PARTITIONS)
@@ -248,8 +233,7 @@ def test_commits_beyond_the_end_are_taken_back(wide: Deployment, mirror: Shadowe
 
 
 def test_two_links_into_one_cluster_fail_over_at_once(tmp_path: Path) -> None:
-    events = EventLog(tmp_path / "events.jsonl")
-    with runtime("process")(parse("A->C, B->C"), folder=tmp_path, recorder=events) as up:
+    with deployed("A->C, B->C", tmp_path) as up:
         topics = {"A->C": "A.records", "B->C": "B.records"}
         made = []
         for link, topic in topics.items():
@@ -284,7 +268,6 @@ def test_two_links_into_one_cluster_fail_over_at_once(tmp_path: Path) -> None:
             )
         producer = Producer(quiet(up.clusters["C"].bootstrap) | {"transactional.id": "own"})
         producer.init_transactions(60)
-    events.close()
 
 
 # Partitions that are added and topics that are deleted, before and during a failover.
@@ -310,18 +293,16 @@ def test_growth_is_narrowed_by_the_next_process(
         began = time.monotonic()
         mirror.crash()
         mirror._spawn()
-        until(
+        eventually(
+            "the shadow to be back",
             lambda: (now := mirror._ask()) and not now.fenced,
-            within=60,
-            what="the shadow to be back",
             state=mirror._state,
         )
         away = time.monotonic() - began
         lost = f"{TOPIC}-2 is led by broker"
-        until(
+        eventually(
+            "its end",
             lambda: lost in mirror.log.read_text() or mirror.lag() == 0,
-            within=120,
-            what="its end",
             state=mirror._state,
         )
     if lost in mirror.log.read_text() and away > SESSION_SECONDS:
@@ -344,16 +325,11 @@ def test_growth_that_was_lost_is_reported_and_holds_nobody_up(
     grow(wide)
     mirror.come_to("grown")
     mirror.pause()
-    until(forgotten(wide.clusters["B"]), within=120, every=0.1, what="its session to end")
+    eventually("its session to end", forgotten(wide.clusters["B"]))
     mirror.resume()
     mirror.go_on()
     message = f"{TOPIC}-2 is led by broker"
-    until(
-        lambda: message in mirror.log.read_text(),
-        within=120,
-        what="the shadow to tell",
-        state=mirror._state,
-    )
+    eventually("the shadow to tell", lambda: message in mirror.log.read_text(), state=mirror._state)
     assert mirror.lag()
     mirror.stop()
     assert mirror.promotion()[TOPIC, 2] == 0
@@ -389,10 +365,8 @@ def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(
         mirror.come_to(step)
         admin.delete_topics([OTHER])[OTHER].result(20)
         if then == "made again":
-            until(
-                lambda: OTHER not in admin.list_topics(timeout=60).topics,
-                within=60,
-                what="the topic to be gone",
+            eventually(
+                "the topic to be gone", lambda: OTHER not in admin.list_topics(timeout=60).topics
             )
             new = NewTopic(OTHER, 2, replica_assignment=[[1, 2], [2, 3]])
             admin.create_topics([new])[OTHER].result(20)
@@ -408,9 +382,7 @@ def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(
     assert [kind for kind, _, _ in cast(Rows, mirror._recorder)].count("mirror-stopped") == 1
     promoted = mirror.promotion()
     assert {tp: promoted[tp] for tp in TOPIC_PARTITIONS} == mirrored
-    until(
-        lambda: not pending(wide.clusters["B"]), within=60, every=0.2, what="reassignments to end"
-    )
+    eventually("reassignments to end", lambda: not pending(wide.clusters["B"]))
     if then == "made again":
         there = admin.list_topics(timeout=60).topics[OTHER].partitions
         assert [sorted(there[n].replicas) for n in (0, 1)] == [[1, 2], [2, 3]]
@@ -423,11 +395,8 @@ def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(
 
 def grow(wide: Deployment) -> None:
     """A third partition on A, with one record."""
-    a = wide.clusters["A"].bootstrap
-    admin = AdminClient(quiet(a))
-    admin.create_partitions([NewPartitions(TOPIC, 3)])[TOPIC].result(20)
-    until(
-        lambda: isinstance(shadows.own_write(a, partition=2), int),
-        within=120,
-        what="the new partition of A",
+    shadows.grow(wide, 3)
+    eventually(
+        "the new partition of A",
+        lambda: isinstance(shadows.own_write(wide.clusters["A"].bootstrap, partition=2), int),
     )

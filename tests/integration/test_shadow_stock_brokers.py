@@ -25,7 +25,6 @@ from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.journal import PAUSE_AT, Journal
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Broker, Deployment
-from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests.events import Rows
 from tests.on_runtimes import active_controller
@@ -43,6 +42,7 @@ from tests.shadows import (
     own_write,
     shadow,
 )
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.nightly
 
@@ -64,7 +64,7 @@ class Idempotent:
             partition=0,
             on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()),
         )
-        until(lambda: self._producer.flush(0.5) == 0, within=60, what="an acknowledgement")
+        eventually("an acknowledgement", lambda: self._producer.flush(0.5) == 0)
         return answers[0]
 
 
@@ -124,10 +124,9 @@ def test_a_reset_record_clears_no_producer_state_and_expiry_does_what_it_should(
     assert Idempotent(b).write() == 0, "id 0 again: acknowledged with the offset of a record of A"
     assert ends(up.clusters["B"])[HERE] == 4, "and nothing was appended"
     expire_producers(b)
-    until(
+    eventually(
+        "B to forget A's producers",
         lambda: not producer_states(up, "B"),
-        within=60,
-        what="B to forget A's producers",
         state=lambda: producer_states(up, "B"),
     )
     assert Idempotent(b).write() == 4, "id 1, which A's second producer had: appended"
@@ -161,7 +160,7 @@ def test_a_batch_above_the_leader_epoch_is_skipped_for_ever_and_raising_the_epoc
     assert max(headers(broker, HERE)["leader_epoch"]) < 3
     for _ in range(2):  # every time the shadow is fenced, the leader epoch rises by 2
         mirror.crash()
-        until(lambda: leader(up, "B") == -1, within=60, what="the shadow's session to end")
+        eventually("the shadow's session to end", lambda: leader(up, "B") == -1)
         mirror.restart()
     drained(mirror)
     assert_equal(up, "A", "B")
@@ -181,7 +180,7 @@ def test_epochs_that_are_kept_and_rise_on_the_source_are_raised_on_the_destinati
         assert isinstance(own_write(a.bootstrap), int)
         a.brokers[1].kill()
         a.brokers[1].start()
-    until(lambda: isinstance(own_write(a.bootstrap), int), within=60, what="A to be led")
+    eventually("A to be led", lambda: isinstance(own_write(a.bootstrap), int))
     drained(mirror)
     assert_equal(up, "A", "B", [HERE])
     kept = headers(up.clusters["B"].brokers[1], HERE)["leader_epoch"]
@@ -272,7 +271,7 @@ def write(by: Producer, topic: str = TOPIC, value: bytes = b"own") -> object:
         partition=0,
         on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()),
     )
-    until(lambda: by.flush(0.5) == 0, within=90, what="a record to be acknowledged")
+    eventually("a record to be acknowledged", lambda: by.flush(0.5) == 0)
     return answers[0]
 
 
@@ -284,11 +283,8 @@ def mirrored_ids(deployment: Deployment, count: int) -> set[int]:
 
 
 def all_drained(mirror: Shadowed, brokers: Iterable[int]) -> None:
-    until(
-        lambda: mirror.notes().drained.keys() >= set(brokers),
-        within=60,
-        what="ids to be past",
-        state=mirror._state,
+    eventually(
+        "ids to be past", lambda: mirror.notes().drained.keys() >= set(brokers), state=mirror._state
     )
 
 
@@ -408,7 +404,7 @@ def read(deployment: Deployment, end: int) -> list[bytes]:
         return consumer.position([TopicPartition(TOPIC, 0)])[0].offset >= end
 
     try:
-        until(there, within=60, what=f"{TOPIC}-0 to be read up to offset {end}")
+        eventually(f"{TOPIC}-0 to be read up to offset {end}", there)
     finally:
         consumer.close()
     return found

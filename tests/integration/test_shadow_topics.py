@@ -13,7 +13,6 @@ from linkflap.harness.mirrors.shadow.journal import PAUSE_AT
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Deployment
-from linkflap.harness.model.wait import until
 from tests.events import Rows
 from tests.shadow_sides import Shadowed
 from tests.shadows import (
@@ -32,6 +31,7 @@ from tests.shadows import (
     shadow,
     write_to,
 )
+from tests.waiting import eventually
 
 
 @pytest.mark.linkflap(topology="A->B")
@@ -50,19 +50,15 @@ def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(
     admin = admin_of(up, "B")
     admin.delete_topics([TOPIC])[TOPIC].result(20)
     if again:
-        until(
-            lambda: TOPIC not in admin.list_topics(timeout=60).topics,
-            within=60,
-            what="the topic to be gone",
+        eventually(
+            "the topic to be gone", lambda: TOPIC not in admin.list_topics(timeout=60).topics
         )
         admin.create_topics(
             [NewTopic(TOPIC, 1, replica_assignment=[[1]], config={"retention.ms": "123456"})]
         )[TOPIC].result(20)
     # It may see the deletion before the topic is recreated, or only then.
-    until(
-        lambda: f"topic {TOPIC} was deleted " in mirror.log.read_text(),
-        within=60,
-        what="the shadow to notice",
+    eventually(
+        "the shadow to notice", lambda: f"topic {TOPIC} was deleted " in mirror.log.read_text()
     )
     for topic in (TOPIC, OTHER):
         write_to(up, topic, 2)
@@ -113,12 +109,7 @@ def test_a_topic_that_cannot_be_made_is_given_up_and_no_other(
     assert own_write(b, OTHER) == 0
     for topic in (OTHER, refused):
         make_topic(up, "A", topic, partitions=1)
-    until(
-        lambda: given_up(mirror).keys() == {OTHER, refused},
-        within=60,
-        every=0.2,
-        what="both to be given up",
-    )
+    eventually("both to be given up", lambda: given_up(mirror).keys() == {OTHER, refused})
     assert (
         f"topic {OTHER} exists on the destination of A->B already; remove it there, and it is "
         "copied" == given_up(mirror)[OTHER]
@@ -128,10 +119,9 @@ def test_a_topic_that_cannot_be_made_is_given_up_and_no_other(
         in given_up(mirror)[refused]
     )
     grow(up, 2)
-    until(
+    eventually(
+        "a record in the new partition",
         lambda: own_write(up.clusters["A"].bootstrap, partition=1) == 0,
-        within=60,
-        what="a record in the new partition",
     )
     all_end(up, "B", {(TOPIC, 0): 3, (TOPIC, 1): 1})
     mirror.crash()
@@ -263,7 +253,7 @@ def test_configs_are_those_of_the_home_after_a_failover_behind_another_mirror(
         def taken_in(m: ShadowMirror = mirror) -> bool:
             return m.notes().topics[TOPIC].configs == wanted
 
-        until(taken_in, within=60, every=0.2, what="configs to be taken in")
+        eventually("configs to be taken in", taken_in)
     for cluster in "BC":
         there = configs_of(up, cluster)
         assert (there["retention.ms"], there["cleanup.policy"], there["max.compaction.lag.ms"]) == (
@@ -299,8 +289,4 @@ def test_a_smaller_cluster_asks_for_no_more_replicas_than_it_has_and_home_keeps_
     drained(back)
     back.stop()
     assert configs_of(up, "A") == {"min.insync.replicas": "2"}
-    until(
-        lambda: own_write(up.clusters["A"].bootstrap, acks="all") == 3,
-        within=60,
-        what="A to take writes",
-    )
+    eventually("A to take writes", lambda: own_write(up.clusters["A"].bootstrap, acks="all") == 3)

@@ -16,7 +16,6 @@ from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.threads import side_by_side
-from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests.events import Rows
 from tests.shadows import (
@@ -34,6 +33,7 @@ from tests.shadows import (
     shadow,
     stray,
 )
+from tests.waiting import eventually
 
 
 def chain(deployment: Deployment, **options: str) -> tuple[Writer, ShadowMirror, ShadowMirror]:
@@ -72,11 +72,9 @@ def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(
         assert not stray(up, cluster)
     admin, begin = AdminClient(quiet(up.clusters["A"].bootstrap)), TopicPartition(TOPIC, 1, 22)
     admin.delete_records([begin])[begin].result(20)
-    until(
+    eventually(
+        "C to begin where A does",
         lambda: ends(up.clusters["C"], "start") == {(TOPIC, 0): 0, (TOPIC, 1): 22},
-        within=60,
-        every=0.1,
-        what="C to begin where A does",
     )
     writer.begin()
     drained(first)
@@ -143,7 +141,7 @@ def test_c_had_read_what_only_a_dead_broker_of_b_had(linkflap_deployment: Deploy
         def level(n: Broker = one) -> bool:
             return _ends(n) == there
 
-        until(level, within=60, every=0.2, what="the lone broker and C to have all")
+        eventually("the lone broker and C to have all", level)
     a.brokers[1].kill()
     b.brokers[1].kill()
     side_by_side(b.brokers[broker].start for broker in (2, 3))  # neither is ready without the other
@@ -195,11 +193,9 @@ def test_a_hidden_chain_and_a_failover_of_its_last_hop(
     writer.write(3)
     # A commit returns before its markers are written; until then A's LSO, up to which records are
     # due, is below the log end.
-    until(
+    eventually(
+        "A's last transaction to have its markers",
         lambda: ends(up.clusters["A"], "stable") == ends(up.clusters["A"]),
-        within=60,
-        every=0.1,
-        what="A's last transaction to have its markers",
     )
     drained(first)
     assert_equal(up, "A", "B")

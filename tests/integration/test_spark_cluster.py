@@ -19,11 +19,11 @@ from linkflap.harness.machine.java import java_for
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.machine.wheels import JAVA
 from linkflap.harness.model import errors
-from linkflap.harness.model.wait import until
 from linkflap.spark_verify.verify import VERDICT_FILE
 from tests.command_line import environment, ran
 from tests.copied_logs import sound
 from tests.kafka_log import batches_in, changed, rewrite
+from tests.waiting import eventually
 
 HERE = Path(__file__).parents[2]
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -65,11 +65,11 @@ print(json.dumps({"answers": answers, "found": found}))
 
 
 def says(said: Path, text: str) -> None:
-    until(
+    eventually(
+        f"{said.parent.name} to say {text!r}",
         lambda: text in said.read_text(),
-        within=300,
-        what=f"{said.parent.name} to say {text!r}",
         state=said.read_text,
+        within=300,
     )
 
 

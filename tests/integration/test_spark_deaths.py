@@ -19,7 +19,6 @@ from linkflap.harness.machine.leases import Lease
 from linkflap.harness.machine.wheels import JAVA
 from linkflap.harness.model import errors
 from linkflap.harness.model.verdict import Verdict
-from linkflap.harness.model.wait import until
 from linkflap.spark_verify import verify
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check, Finding
@@ -29,6 +28,7 @@ from tests.command_line import environment, linkflap, ran
 from tests.faithful.spec import spec
 from tests.faithful.stories import story
 from tests.synthetic import write_run
+from tests.waiting import eventually
 
 HEAVY = """
 from linkflap.cli import commands
@@ -56,9 +56,8 @@ def closed() -> Iterator[int]:
 
 def error_of(tmp_path: Path, master: str) -> str:
     run = write_run(tmp_path / "run")
-    done = linkflap(
-        "verify", str(run), "--master", master, env=environment(tmp_path / "ledger"), cwd=tmp_path
-    )
+    env = environment(tmp_path / "ledger")
+    done = linkflap(f"verify {run} --master {master}", env=env, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (errors.FAILED, ""), done.stderr
     assert not (run / VERDICT_FILE).exists()
     assert "Traceback" not in done.stderr
@@ -102,31 +101,27 @@ def test_a_check_that_runs_out_of_memory_is_unknown_and_hides_no_other(
     assert all(0 <= count <= total for _, count, total in seen)
 
 
+def assert_unknown(done: subprocess.CompletedProcess[str], run: Path) -> None:
+    assert done.returncode == errors.UNKNOWN, done.stderr
+    document = json.loads(done.stdout)
+    assert document["verdict"] == "unknown"
+    assert "Spark failed during the checks" in document["reason"]
+    assert json.loads((run / VERDICT_FILE).read_bytes()) == document
+
+
 @pytest.mark.nightly
 @pytest.mark.spark
 def test_when_spark_runs_out_of_memory_during_the_checks_the_verdict_is_unknown(
     tmp_path: Path,
 ) -> None:
     run = write_run(tmp_path / "run")
+    words = f"verify {run} --json --spark spark.driver.memory=600m"
     done = ran(
-        [
-            sys.executable,
-            "-c",
-            HEAVY,
-            "verify",
-            run,
-            "--json",
-            "--spark",
-            "spark.driver.memory=600m",
-        ],
+        [sys.executable, "-c", HEAVY, *words.split()],
         within=900,
         cwd=Path(__file__).parents[2],
     )
-    assert done.returncode == errors.UNKNOWN, done.stderr
-    document = json.loads(done.stdout)
-    assert document["verdict"] == "unknown"
-    assert "Spark failed during the checks" in document["reason"]
-    assert json.loads((run / VERDICT_FILE).read_bytes()) == document
+    assert_unknown(done, run)
 
 
 # A process of Spark that somebody stopped is named and not waited for without end. Each test
@@ -251,11 +246,7 @@ def test_when_spark_is_killed_during_the_checks_the_verdict_is_unknown(
         [sys.executable, "-c", PROGRAM.format(victim=victim), "verify", run, "--json"],
         cwd=Path(__file__).parents[2],
     )
-    assert done.returncode == errors.UNKNOWN, done.stderr
-    document = json.loads(done.stdout)
-    assert document["verdict"] == "unknown"
-    assert "Spark failed during the checks" in document["reason"]
-    assert json.loads((run / VERDICT_FILE).read_bytes()) == document
+    assert_unknown(done, run)
 
 
 # The verifier service with a real Spark: it ends with its last client, and if it is killed no
@@ -314,15 +305,14 @@ def gone(entry: ledger.OwnerEntry) -> bool:
 def test_it_is_the_users_alone_and_ends_when_its_last_user_is_killed(
     user: subprocess.Popen[str],
 ) -> None:
-    until(lambda: serving().children, within=120, what="Spark's JVM to be started")
+    eventually("Spark's JVM to be started", lambda: serving().children)
     entry = serving()
     (path,) = entry.serves.values()
     assert Path(path).parent.stat().st_mode & 0o777 == 0o700
     os.kill(user.pid, signal.SIGKILL)
-    until(
+    eventually(
+        "the service, its JVM and its folders to be gone",
         lambda: gone(entry) and not ledger.entries(),
-        within=120,
-        what="the service, its JVM and its folders to be gone",
     )
     assert cleanup.clean().removed == []
 
@@ -330,10 +320,10 @@ def test_it_is_the_users_alone_and_ends_when_its_last_user_is_killed(
 @pytest.mark.spark
 @pytest.mark.nightly
 def test_when_it_is_killed_its_users_judge_by_themselves(user: subprocess.Popen[str]) -> None:
-    until(lambda: serving().children, within=120, what="Spark's JVM to be started")
+    eventually("Spark's JVM to be started", lambda: serving().children)
     entry = serving()
     os.kill(entry.owner.pid, signal.SIGKILL)
-    until(lambda: gone(entry), within=120, what="its JVM and its folders to be gone")
+    eventually("its JVM and its folders to be gone", lambda: gone(entry))
     out, _ = user.communicate("\n", timeout=600)
     assert out in ("valid\n", "unknown\n", "invalid\n")
     assert ledger.entries() == []

@@ -40,25 +40,11 @@ def struck(log: Path) -> set[int]:
 def test_a_suite_finds_a_planted_bug_and_says_how_to_see_it_again(tmp_path: Path) -> None:
     log = tmp_path / "struck"
     env = environment(tmp_path / "ledger", **planted("reconnect-drops-batch", log))
-    done = linkflap(
-        *(
-            "suite",
-            "smoke",
-            "--seed",
-            "7",
-            "--jobs",
-            "2",
-            "--runs",
-            "2",
-            "--faults",
-            "link-cut",
-            "--shrink",
-            "1s",
-        ),
-        *("--replays", "1", "--out", "suite"),
-        env=env,
-        cwd=tmp_path,
+    command = (
+        "suite smoke --seed 7 --jobs 2 --runs 2 --faults link-cut --shrink 1s --replays 1 "
+        "--out suite"
     )
+    done = linkflap(command, env=env, cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     results = {result.number: result for result in SuiteFolder.open(tmp_path / "suite").results}
     # Only a machine that stalls makes a mirror reconnect without a fault.
@@ -75,7 +61,7 @@ def test_a_suite_finds_a_planted_bug_and_says_how_to_see_it_again(tmp_path: Path
     assert report["command"] in done.stdout
     smallest = next((tmp_path / "suite/failures").glob("*/smallest.toml"))
     assert {fault.fault for fault in scenario_file.read(smallest, seed=0).schedule} == {"link-cut"}
-    again = linkflap("suite", "--resume", "suite", env=env, cwd=tmp_path)
+    again = linkflap(GO_ON, env=env, cwd=tmp_path)
     assert (again.returncode, again.stdout) == (1, done.stdout)
 
 
@@ -89,9 +75,9 @@ def test_a_suite_finds_a_planted_bug_and_says_how_to_see_it_again(tmp_path: Path
 RUNS = 2
 SUITE = (
     f"suite smoke --seed 7 --jobs 1 --runs {RUNS} --replays 1 --faults link-cut --for 2h --shrink "
-    "1s --out suite".split()
+    "1s --out "
 )
-GO_ON = ["suite", "--resume", "suite"]
+GO_ON = "suite --resume suite"
 INTERRUPTED = "linkflap: interrupted; everything that was started is stopped"
 
 
@@ -125,7 +111,11 @@ def writing(root: Path, running: Running) -> bool:
     return (root / "summary.md").exists()
 
 
-def known(root: Path) -> tuple[dict[int, RunResult], dict[int, str]]:
+Known = tuple[dict[int, RunResult], dict[int, str]]
+"""The verdicts, and the scenarios, by run."""
+
+
+def known(root: Path) -> Known:
     folder = SuiteFolder.open(root)
     assert len({result.number for result in folder.results}) == len(folder.results), (
         "a run has two verdicts"
@@ -135,8 +125,8 @@ def known(root: Path) -> tuple[dict[int, RunResult], dict[int, str]]:
     }
 
 
-def interrupt(running: Running, root: Path, phase: Callable[[Path, Running], bool]) -> int:
-    """Ctrl-C as soon as it is in a phase; returns its exit status."""
+def come_to(phase: Callable[[Path, Running], bool], root: Path, running: Running) -> None:
+    """Waits until the suite is in a phase, or has ended."""
     until(
         lambda: running.process.poll() is not None or (root.exists() and phase(root, running)),
         within=900,
@@ -144,6 +134,11 @@ def interrupt(running: Running, root: Path, phase: Callable[[Path, Running], boo
         what=f"the suite to be {phase.__name__}",
         state=lambda: running.said[-5:],
     )
+
+
+def interrupt(running: Running, root: Path, phase: Callable[[Path, Running], bool]) -> int:
+    """Ctrl-C as soon as it is in a phase; returns its exit status."""
+    come_to(phase, root, running)
     if running.process.poll() is None:
         running.look()
         running.send(signal.SIGINT)
@@ -155,9 +150,10 @@ def test_ctrl_c_in_each_phase_loses_and_invents_nothing(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
     root = tmp_path / "suite"
-    before: tuple[dict[int, RunResult], dict[int, str]] = ({}, {})
+    before: Known = ({}, {})
     for phase in (recording, judging, shrinking, writing):
-        with closing(start(GO_ON if root.exists() else SUITE, env=env, cwd=tmp_path)) as running:
+        command = GO_ON if root.exists() else f"{SUITE} suite"
+        with closing(start(command, env=env, cwd=tmp_path)) as running:
             status = interrupt(running, root, phase)
             running.leaves_nothing()
         # The last phase may end before it is noticed.
@@ -168,16 +164,11 @@ def test_ctrl_c_in_each_phase_loses_and_invents_nothing(
                 INTERRUPTED
             ]
         after = known(root)
-        pairs = cast(
-            "list[tuple[dict[int, object], dict[int, object]]]",
-            list(zip(before, after, strict=True)),
-        )
-        for earlier, later in pairs:
-            assert {number: later.get(number) for number in earlier} == earlier, phase.__name__
+        assert_kept(before, after)
         before = after
         said = f"{len(after[0])} verdicts, {len(after[1])} scenarios"
         print(f"{phase.__name__}: status {status}, {said}")  # noqa: T201
-    ended = linkflap(*GO_ON, env=env, cwd=tmp_path, within=1800)
+    ended = linkflap(GO_ON, env=env, cwd=tmp_path, within=1800)
     assert ended.returncode == 1, ended.stderr
     results, scenarios = known(root)
     assert results | before[0] == results
@@ -212,14 +203,8 @@ def test_a_disk_that_fills_up_ends_the_suite_in_one_sentence_and_it_goes_on_when
     tmp_path: Path, env: dict[str, str], disk: Path, phase: Callable[[Path, Running], bool]
 ) -> None:
     root = disk / "suite"
-    with closing(start([*SUITE[:-1], str(root)], env=env, cwd=tmp_path)) as running:
-        until(
-            lambda: running.process.poll() is not None or (root.exists() and phase(root, running)),
-            within=900,
-            every=0.01,
-            what=f"the suite to be {phase.__name__}",
-            state=lambda: running.said[-5:],
-        )
+    with closing(start(f"{SUITE} {root}", env=env, cwd=tmp_path)) as running:
+        come_to(phase, root, running)
         running.look()
         before = known(root)
         filler = fill(disk)
@@ -229,7 +214,7 @@ def test_a_disk_that_fills_up_ends_the_suite_in_one_sentence_and_it_goes_on_when
     assert not [line for line in running.said if "Traceback" in line], running.said
     assert status not in (0, 1), running.said
     filler.unlink()
-    ended = linkflap("suite", "--resume", str(root), env=env, cwd=tmp_path, within=1800)
+    ended = linkflap(f"suite --resume {root}", env=env, cwd=tmp_path, within=1800)
     assert ended.returncode == 1, ended.stderr
     results, scenarios = known(root)
     assert {n: results.get(n) for n in before[0]} == before[0]
@@ -250,8 +235,8 @@ KILLED_RUNS = 6
 LONGEST = 60.0
 """Seconds until a kill: enough for several runs and verdicts."""
 KILLED_SUITE = (
-    f"suite smoke --seed 7 --jobs 1 --runs {KILLED_RUNS} --faults link-cut --for 2h "
-    "--shrink 1s".split()
+    f"suite smoke --seed 7 --jobs 1 --runs {KILLED_RUNS} --faults link-cut --for 2h --shrink 1s "
+    "--out "
 )
 
 
@@ -265,17 +250,10 @@ def killed_env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str
 def begin(tmp_path: Path, killed_env: Mapping[str, str]) -> Running:
     """The suite from its start, or from where it stopped."""
     there = (tmp_path / "suite" / "suite.json").exists()
-    return start(
-        ["suite", "--resume", "suite"] if there else [*KILLED_SUITE, "--out", "suite"],
-        env=killed_env,
-        cwd=tmp_path,
-    )
+    return start(GO_ON if there else f"{KILLED_SUITE} suite", env=killed_env, cwd=tmp_path)
 
 
-def assert_kept(
-    before: tuple[dict[int, RunResult], dict[int, str]],
-    after: tuple[dict[int, RunResult], dict[int, str]],
-) -> None:
+def assert_kept(before: Known, after: Known) -> None:
     """No verdict lost or changed, and every planned run unchanged."""
     pairs = cast(
         "list[tuple[dict[int, object], dict[int, object]]]", list(zip(before, after, strict=True))
@@ -310,7 +288,7 @@ def test_kill_9_at_random_moments_loses_and_invents_nothing(
     tmp_path: Path, killed_env: dict[str, str]
 ) -> None:
     rng = random.Random(14)
-    before: tuple[dict[int, RunResult], dict[int, str]] = ({}, {})
+    before: Known = ({}, {})
     for number in range(KILLS):
         began = time.monotonic()
         with closing(begin(tmp_path, killed_env)) as running:
@@ -323,7 +301,7 @@ def test_kill_9_at_random_moments_loses_and_invents_nothing(
         said = f"{len(before[0])} verdicts, {len(before[1])} scenarios"
         at = f"after {time.monotonic() - began:.0f} s with {seen} processes below"
         print(f"kill {number + 1} {at}: {said}")  # noqa: T201
-    ended = linkflap("suite", "--resume", "suite", env=killed_env, cwd=tmp_path, within=1800)
+    ended = linkflap(GO_ON, env=killed_env, cwd=tmp_path, within=1800)
     after = known(tmp_path / "suite")
     assert_kept(before, after)
     assert sorted(after[0]) == list(range(KILLED_RUNS)), ended.stderr
@@ -344,7 +322,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 def test_a_disk_that_is_too_small_is_named_before_anything_starts(
     tmp_path: Path, killed_env: dict[str, str], small: Path
 ) -> None:
-    ended = linkflap(*KILLED_SUITE, "--out", str(small / "suite"), env=killed_env, cwd=tmp_path)
+    ended = linkflap(f"{KILLED_SUITE} {small / 'suite'}", env=killed_env, cwd=tmp_path)
     assert ended.returncode == 254, ended.stderr
     last = ended.stderr.strip().splitlines()[-1]
     assert f"the disk of {small / 'suite'} has " in last
@@ -356,33 +334,18 @@ def test_a_disk_that_is_too_small_is_named_before_anything_starts(
 # the end.
 
 
-SOAK = [
-    "suite",
-    "soak",
-    "--seed",
-    "7",
-    "--for",
-    "1h",
-    "--runs",
-    "3",
-    "--faults",
-    "link-cut",
-    "--faults",
-    "mirror-kill",
-]
-SOAK += ["--replays", "1", "--shrink", "1s", "--out", "suite"]
+SOAK = (
+    "suite soak --seed 7 --for 1h --runs 3 --faults link-cut --faults mirror-kill --replays 1 "
+    "--shrink 1s --out suite"
+)
 
 
 @pytest.mark.nightly
 def test_rounds_on_clusters_that_live_on_are_valid(tmp_path: Path) -> None:
-    done = linkflap(*SOAK, env=environment(tmp_path / "ledger"), cwd=tmp_path, within=1800)
+    done = linkflap(SOAK, env=environment(tmp_path / "ledger"), cwd=tmp_path, within=1800)
     assert done.returncode == 0, done.stderr
     folder = SuiteFolder.open(tmp_path / "suite")
-    assert [(result.number, result.verdict) for result in folder.results] == [
-        (0, "valid"),
-        (1, "valid"),
-        (2, "valid"),
-    ]
+    assert [(r.number, r.verdict) for r in folder.results] == [(n, "valid") for n in range(3)]
     # Where nothing failed, all rounds used the clusters that the first one started.
     sizes = rounds.sizes(folder)
     assert [sizes[number].round for number in range(3)] == [1, 2, 3] or any(
@@ -407,13 +370,9 @@ def test_a_killed_soak_leaves_nothing_and_goes_on(
         running.leaves_nothing()
     before = SuiteFolder.open(tmp_path / "suite").results
     assert before
-    done = linkflap("suite", "--resume", "suite", env=env, cwd=tmp_path, within=1800)
+    done = linkflap(GO_ON, env=env, cwd=tmp_path, within=1800)
     assert done.returncode == 0, done.stderr
     after = SuiteFolder.open(tmp_path / "suite").results
     assert list(after[: len(before)]) == list(before), "a verdict was lost or changed"
-    assert [(result.number, result.verdict) for result in after] == [
-        (0, "valid"),
-        (1, "valid"),
-        (2, "valid"),
-    ]
+    assert [(r.number, r.verdict) for r in after] == [(n, "valid") for n in range(3)]
     assert not (tmp_path / "suite" / CLUSTERS).exists()

@@ -14,7 +14,6 @@ import pytest
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model.errors import FaultError, SetupError
 from linkflap.harness.model.events import Event, Kind, ProxyRebuilt, of_kind
-from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.harness.runtimes.toxiproxy.server import (
@@ -23,6 +22,7 @@ from linkflap.harness.runtimes.toxiproxy.server import (
     ToxiproxyProcess,
     Unreachable,
 )
+from tests.waiting import eventually
 
 CHUNK = b"x" * 65_536
 
@@ -126,7 +126,7 @@ def stalled(port: int) -> Iterator[socket.socket]:
             queued = here
             return unchanged >= 25
 
-        until(full, within=120, what="the flood to fill every buffer")
+        eventually("the flood to fill every buffer", full)
         yield connection
 
 

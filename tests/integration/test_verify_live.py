@@ -23,7 +23,6 @@ from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Verdict
-from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 from linkflap.report.progress import shown_on
 from linkflap.spark_verify.verdict.judge import Judgement
@@ -53,22 +52,13 @@ from tests.shadows import (
     own_write,
     shadow,
 )
+from tests.waiting import eventually
 
 
 def invoked(bootstrap: dict[str, str], out: Path, *more: str) -> Result:
     where = [t for name, address in bootstrap.items() for t in ("--bootstrap", f"{name}={address}")]
-    arguments = [
-        "verify",
-        *where,
-        "--link",
-        "A->B",
-        "--topics",
-        r"A\.records",
-        "--out",
-        str(out),
-        "--json",
-        *more,
-    ]
+    words = f"--link A->B --topics A[.]records --json --out {out}".split()
+    arguments = ["verify", *where, *words, *more]
     return CliRunner().invoke(linkflap, arguments, standalone_mode=False)
 
 
@@ -197,10 +187,9 @@ def gone_half_way(
     (broker,) = deployment.clusters["A"].brokers.values()
 
     def kill() -> None:
-        until(
+        eventually(
+            "a portion of A",
             lambda: any(path.stat().st_size for path in out.glob("captures/*/A/*/*/*.log")),
-            within=120,
-            what="a portion of A",
         )
         broker.kill()
 
@@ -263,10 +252,9 @@ def test_a_leader_that_moves_is_followed(linkflap_deployment: Deployment, tmp_pa
     lines: list[str] = []
 
     def kill() -> None:
-        until(
+        eventually(
+            "a portion",
             lambda: lines or any(p.stat().st_size for p in out.glob("captures/*/A/*/*/*.log")),
-            within=120,
-            what="a portion",
         )
         (first,) = (p for p in out.glob("captures/*/A/*/*/*.log") if p.stat().st_size)
         cluster.brokers[int(first.parent.parent.name)].kill()

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,13 @@ from tests.unit.test_api import SNIPPET
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 
 
+def outside(beside: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment without what leads to this checkout."""
+    ours = ("PYTHONPATH", "MYPYPATH", "PYTEST_ADDOPTS")
+    kept = {name: value for name, value in os.environ.items() if name not in ours}
+    return kept | dict(beside or {})
+
+
 @pytest.mark.nightly
 def test_what_a_user_writes_passes_mypy_strict_with_the_wheel(
     elsewhere: Path, tmp_path: Path
@@ -29,19 +36,9 @@ def test_what_a_user_writes_passes_mypy_strict_with_the_wheel(
     (tmp_path / "mine.py").write_text(SNIPPET)
     (tmp_path / "wrong.py").write_text(SNIPPET + 'verdict = judged.checks["lost-write"].examined\n')
     python = str(elsewhere / "python" / "bin" / "python")
-    mypy = [
-        python,
-        "-m",
-        "mypy",
-        "--strict",
-        "--python-executable",
-        python,
-        "--cache-dir",
-        str(tmp_path / "cache"),
-    ]
-    kept = {
-        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")
-    }
+    options = f"--strict --python-executable {python} --cache-dir {tmp_path / 'cache'}"
+    mypy = [python, "-m", "mypy", *options.split()]
+    kept = outside()
     for name, status in (("mine", 0), ("wrong", 1)):
         done = ran([*mypy, f"{name}.py"], within=900, env=kept, cwd=tmp_path)
         assert done.returncode == status, done.stdout + done.stderr
@@ -54,7 +51,7 @@ def test_an_installed_linkflap_has_its_version_its_docs_and_its_scenarios(
     version = tomllib.loads((EXAMPLES.parents[1] / "pyproject.toml").read_text())["project"]
     changes = (EXAMPLES.parents[1] / "CHANGELOG.md").read_text()
     assert f"\n## {version['version']}" in changes
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    kept = outside()
     for words, says in (
         (["--version"], f"version {version['version']}"),
         (["docs"], "checks  "),
@@ -82,21 +79,9 @@ def test_every_test_on_the_page_passes_in_a_project_with_folders_of_our_names(
         tmp_path / "foreign" / "docs" / "examples",
         ignore=shutil.ignore_patterns("__pycache__"),
     )
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")
-    }
-    kept |= ledger_of_its_own(tmp_path / "ledger")
-    words = [
-        str(elsewhere / "python" / "bin" / "python"),
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
-        "-v",
-        "tests",
-    ]
+    kept = outside(ledger_of_its_own(tmp_path / "ledger"))
+    python = str(elsewhere / "python" / "bin" / "python")
+    words = [python, "-m", "pytest", "-p", "no:cacheprovider", "-v", "tests"]
     done = ran(words, within=3000, env=kept, cwd=tmp_path / "foreign")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("PASSED") >= len(foreign_project.BLOCKS) + 1, done.stdout
@@ -124,26 +109,10 @@ def passes(elsewhere: Path, folder: Path, chosen: str) -> str:
         shutil.copytree(
             EXAMPLES / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
         )
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")
-    }
-    kept |= ledger_of_its_own(folder / "ledger")
-    python = elsewhere / "python" / "bin" / "python"
-    words = [
-        str(python),
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
-        "-v",
-        "--durations=0",
-        "-m",
-        chosen,
-        "foreign",
-        *PROJECTS,
-    ]
+    kept = outside(ledger_of_its_own(folder / "ledger"))
+    python = str(elsewhere / "python" / "bin" / "python")
+    words = [python, "-m", "pytest", "-p", "no:cacheprovider", "-v", "--durations=0"]
+    words += ["-m", chosen, "foreign", *PROJECTS]
     done = ran(words, within=3000, env=kept, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -171,11 +140,7 @@ def test_the_long_tests_of_every_example(elsewhere: Path, tmp_path: Path) -> Non
 GITHUBS_OWN = frozenset(
     f"actions/{name}"
     for name in (
-        "checkout@v4",
-        "setup-python@v5",
-        "cache@v4",
-        "upload-artifact@v4",
-        "download-artifact@v4",
+        ["checkout@v4", "setup-python@v5", "cache@v4", "upload-artifact@v4", "download-artifact@v4"]
     )
 )
 """Steps that only GitHub can run: they are left out. Every other one runs, or the test fails."""
@@ -206,8 +171,7 @@ def _plays(
     python = elsewhere / "python" / "bin" / "python"
     (commands / "linkflap").write_text(f'#!/bin/sh\nexec {python} -m linkflap "$@"\n')
     (commands / "linkflap").chmod(0o755)
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    kept |= ledger_of_its_own(folder / "ledger")
+    kept = outside(ledger_of_its_own(folder / "ledger"))
     kept |= {
         "PATH": f"{commands}:{os.environ['PATH']}",
         "KAFKA": DEFAULT_KAFKA,

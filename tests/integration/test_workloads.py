@@ -18,9 +18,10 @@ from linkflap.harness.capture.samplers import WatermarkSampler
 from linkflap.harness.model.events import ClientDied
 from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.payload import process_of
-from linkflap.harness.model.wait import now, until
+from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import RunReader
 from linkflap.harness.wire.offsets import bounds, quiet
+from tests.waiting import eventually
 from tests.workload_rig import PARTITIONS, TOPIC, Log, Rig
 
 # Compares a history of clients with the log.
@@ -112,18 +113,17 @@ def test_a_history_says_what_the_log_has(rig: Rig) -> None:
         groups=["linkflap.A.read_committed"],
     )
     sampler.start()
-    until(
+    eventually(
+        "some of everything",
         lambda: (
             (p := clients.progress()).aborted >= 100
             and p.acknowledged >= 3000
             and p.read_committed >= 1000
             and p.open
         ),
-        within=60,
-        what="some of everything",
         state=clients.progress,
     )
-    until(lambda: clients.open_transactions("A"), within=120, what="an open transaction")
+    eventually("an open transaction", lambda: clients.open_transactions("A"))
     assert clients.open_transactions("B") == 0
     since = clients.acknowledged_since(0, "A")
     assert 0 < since <= clients.progress().acknowledged
@@ -223,23 +223,18 @@ def test_refused_records_fail_for_certain_and_a_reset_is_written(rig: Rig) -> No
         rig.writer.root / "operations" / f"{name}-1.jsonl"
         for name in ("transactional", "idempotent")
     ]
-    until(
-        lambda: all(file.exists() for file in (polls, *rows)),
-        within=60,
-        what="the clients' processes to write",
+    eventually(
+        "the clients' processes to write", lambda: all(file.exists() for file in (polls, *rows))
     )
-    until(lambda: b"reset to earliest" in polls.read_bytes(), within=60, what="the reader's reset")
-    until(
-        lambda: all(row.read_bytes().count(b'"fail"') >= 3 for row in rows),
-        within=60,
-        what="operations to fail",
+    eventually("the reader's reset", lambda: b"reset to earliest" in polls.read_bytes())
+    eventually(
+        "operations to fail", lambda: all(row.read_bytes().count(b'"fail"') >= 3 for row in rows)
     )
     clients.stop_producers()
     fence(rig, "readers-1", group="g")
-    until(
+    eventually(
+        "a new consumer in the place of the fenced one",
         lambda: len(processes_that_were_assigned(polls)) == 2,
-        within=60,
-        what="a new consumer in the place of the fenced one",
     )
     everything = rig.log("A")
     reader = rig.finish()
@@ -262,10 +257,8 @@ def fence(rig: Rig, member: str, *, group: str) -> None:
     config = {"group.id": group, "group.instance.id": member, "session.timeout.ms": 6000}
     other = Consumer({"bootstrap.servers": rig.deployment.clusters["A"].bootstrap, **config})
     other.subscribe([TOPIC])
-    until(
-        lambda: other.poll(0.2) is None and other.assignment(),
-        within=60,
-        what="another member in that place",
+    eventually(
+        "another member in that place", lambda: other.poll(0.2) is None and other.assignment()
     )
     other.close()
 
@@ -295,15 +288,13 @@ def test_clients_that_are_killed_leave_what_they_wrote_and_those_after_them_go_o
         done = clients.progress()
         return done.acknowledged > 500 and done.read_committed > 300 and done.read_uncommitted > 300
 
-    until(busy, within=60, what="clients to be at work", state=clients.progress)
+    eventually("clients to be at work", busy, state=clients.progress)
     committing = clients.kill(
         "A", workload="transactional", moment="commit", by="commit", within=60
     )
     assert committing.expected in [flying.operation for flying in committing.in_flight]
-    until(
-        lambda: clients.done_since_restart(committing.process),
-        within=60,
-        what="the producers to work again",
+    eventually(
+        "the producers to work again", lambda: clients.done_since_restart(committing.process)
     )
     holding = clients.kill(
         "A", workload="transactional", moment="transaction", by="transaction", within=60
@@ -315,10 +306,10 @@ def test_clients_that_are_killed_leave_what_they_wrote_and_those_after_them_go_o
     ]
     (assigned,) = (worker for crew in clients.workloads[-1:] for worker in crew.workers)
     os.kill(assigned.pid, signal.SIGABRT)
-    until(lambda: len(clients.deaths()) == 6, within=60, what="all deaths to be noticed")
+    eventually("all deaths to be noticed", lambda: len(clients.deaths()) == 6)
     for death in clients.deaths():
         works = partial(clients.done_since_restart, death.process)
-        until(works, within=90, what=f"{death.clients} to work again")
+        eventually(f"{death.clients} to work again", works)
     clients.stop_producers()
     everything, committed = rig.log("A"), rig.log("A", "read_committed")
     clients.drain({"A": rig.ends("A")}, within=120)
@@ -378,34 +369,23 @@ def test_a_planned_failover_gets_over_a_death_while_clients_pause(rig: Rig) -> N
         "transactional", clients=2, open_share=0.5, hold=60.0, rate=50.0, timeout=10.0
     )
     clients = rig.start(held, rig.workload("idempotent"))
-    until(lambda: clients.open_transactions("A"), within=60, what="an open transaction")
+    eventually("an open transaction", lambda: clients.open_transactions("A"))
     (worker,) = clients.workloads[0].workers
     os.kill(worker.pid, signal.SIGSTOP)
     with ThreadPoolExecutor(1) as pool:
         pausing = pool.submit(clients.pause, "A")
-        until(
-            lambda: all(member.paused for member in worker.members),
-            within=60,
-            what="the order to pause",
-        )
+        eventually("the order to pause", lambda: all(member.paused for member in worker.members))
         os.kill(worker.pid, signal.SIGKILL)
         pausing.result(60)
     assert clients.open_transactions("A") == 0
     before = clients.acknowledged_since(0, "A")
     clients.move("A", "B", drained=True)
     moved = now()
-    until(
-        lambda: clients.acknowledged_since(moved, "B") > 100,
-        within=60,
-        what="writes on B",
-        state=clients.progress,
+    eventually(
+        "writes on B", lambda: clients.acknowledged_since(moved, "B") > 100, state=clients.progress
     )
     assert clients.acknowledged_since(0, "A") == before
-    until(
-        lambda: not uncommitted(rig),
-        within=120,
-        what="the coordinator to end what the dead left open",
-    )
+    eventually("the coordinator to end what the dead left open", lambda: not uncommitted(rig))
     everything, committed = rig.log("A"), rig.log("A", "read_committed")
     reader = rig.finish(deaths=1)
     assert_truthful(reader.operations()[0], "A", everything, committed)
@@ -430,36 +410,34 @@ def test_clients_leave_a_dead_cluster_and_say_what_nobody_knows(rig: Rig) -> Non
         rig.workload("readers"),
         rig.workload("readers", assign=True, cluster="B", isolation="read_uncommitted"),
     )
-    until(
+    eventually(
+        "an open transaction and some writes",
         lambda: (
             clients.open_transactions("A")
             and clients.progress().read_committed
             and clients.progress().acknowledged > 2000
         ),
-        within=180,
-        what="an open transaction and some writes",
         state=clients.progress,
+        within=180,
     )
     broker = rig.deployment.clusters["A"].brokers[1]
     broker.pause()  # so that commits and sends are in flight, unanswered, when it dies
     frozen = clients.progress().acknowledged
-    until(
+    eventually(
+        "nothing to be acknowledged any more",
         lambda: clients.acknowledged_since(now() - int(5e8), "A") == 0,
-        within=120,
-        what="nothing to be acknowledged any more",
     )
     broker.kill()
     assert clients.open_transactions("A") >= 1
     started = now()
     clients.move("A", "B", drained=False)
     assert (now() - started) / 1e9 < 40
-    until(
+    eventually(
+        "clients to write to B",
         lambda: (
             clients.acknowledged_since(started, "B") > 500
             and clients.progress().acknowledged > frozen
         ),
-        within=60,
-        what="clients to write to B",
         state=clients.progress,
     )
     clients.stop_producers()
@@ -509,21 +487,17 @@ def test_a_planned_failover_leaves_nothing_in_flight(rig: Rig) -> None:
         rig.workload("transactional", clients=2, open_share=0.3, hold=60.0, rate=50.0),
         rig.workload("idempotent"),
     )
-    until(
+    eventually(
+        "an open transaction",
         lambda: clients.progress().acknowledged > 500 and clients.open_transactions("A"),
-        within=60,
-        what="an open transaction",
     )
     clients.pause("A")
     assert clients.open_transactions("A") == 0
     before = clients.progress().acknowledged
     moved = now()
     clients.move("A", "B", drained=True)
-    until(
-        lambda: clients.acknowledged_since(moved, "B") > 100,
-        within=60,
-        what="writes on B",
-        state=clients.progress,
+    eventually(
+        "writes on B", lambda: clients.acknowledged_since(moved, "B") > 100, state=clients.progress
     )
     assert clients.acknowledged_since(moved, "A") == 0
     assert clients.acknowledged_since(0, "A") == before

@@ -72,8 +72,8 @@ from linkflap.harness.model.events import (
 )
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import LinkSpec
-from linkflap.harness.model.wait import until
 from tests.scenarios import scenario_of
+from tests.waiting import eventually
 
 TOPICS = ["A.x", "A.y"]
 
@@ -682,7 +682,7 @@ def test_a_truncation_is_noted_when_the_bytes_show_it_whatever_follows_at_once(
     watch, noted = watched(cluster, headers("3-diverged", "B"))
     assert noted == []
     truncate_at(cluster, 21)
-    until(lambda: bool(noted), within=60, what="the truncation to be noted")
+    eventually("the truncation to be noted", lambda: bool(noted))
     watch.close()
     assert noted == [("tx", 0, 21, end)]
 
@@ -755,7 +755,7 @@ def test_logs_that_have_something_to_lose_are_owed_until_they_lost_it(tmp_path: 
     watch, noted = watched(cluster, headers("3-diverged", "B"))
     assert watch.not_yet_truncated == [("tx", 0)]
     truncate_at(cluster, 21)
-    until(lambda: bool(noted), within=60, what="the truncation to be noted")
+    eventually("the truncation to be noted", lambda: bool(noted))
     assert watch.not_yet_truncated == []
     watch.close()
     (tmp_path / "none").mkdir()

@@ -18,13 +18,13 @@ from linkflap.harness.machine import children, wheels
 from linkflap.harness.machine.java import Java, java_for
 from linkflap.harness.model.errors import EnvironmentFailure, InputError, SetupError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
-from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import process
 from linkflap.harness.runtimes.distribution import kafka as kafkas
 from linkflap.harness.runtimes.distribution import toxiproxy_server as module
 from linkflap.harness.runtimes.distribution.kafka import Pin, kafka
 from linkflap.spark_verify.spark import session
 from linkflap.topologies import parse
+from tests.waiting import eventually
 
 # Caches per user: created whole or not at all, and by one process only.
 
@@ -83,11 +83,11 @@ def test_what_is_made_is_removed_when_its_maker_is_killed() -> None:
     never = MAKE.replace("range(200)", "iter(int, 1)").replace("str(number)", "'9'")
     maker = subprocess.Popen([sys.executable, "-c", never, os.devnull])
     try:
-        until(lambda: any(folder.glob(".one.partial-*/9")), within=120, what="it to be made")
+        eventually("it to be made", lambda: any(folder.glob(".one.partial-*/9")))
     finally:
         maker.kill()
         maker.wait()
-    until(lambda: not any(folder.glob(".one.partial-*")), within=120, what="it to be removed")
+    eventually("it to be removed", lambda: not any(folder.glob(".one.partial-*")))
 
 
 # Which Java is used, and the error when there is none.

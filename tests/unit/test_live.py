@@ -334,6 +334,13 @@ def test_without_live_clusters_there_is_nothing_to_fetch() -> None:
             live(**rest)
 
 
+NO_LINK = ("A", "A->", "->B", "A->A", "A->B->C")
+NO_PROMOTION = (
+    *("B:t=1", "t-0=1", "B:t-0", "B:t-0=-1", "B:t-x=1", "B:t-\u0663=1"),
+    f"B:t-0={'9' * 5000}",  # too large for an offset
+)
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [
@@ -356,33 +363,21 @@ def test_live_clusters_that_cannot_be_meant_are_refused(
         live(**said)
 
 
-@pytest.mark.parametrize("text", ["A", "=x", "A="])
-def test_logs_that_name_no_cluster_or_folder_are_refused(text: str) -> None:
-    with pytest.raises(InputError, match="is not CLUSTER=DIR"):
-        asked(logs=(text,))
-
-
-def test_a_cluster_has_one_folder() -> None:
-    with pytest.raises(InputError, match="name of its own"):
-        asked(logs=("A=x", "A=y"))
-
-
-@pytest.mark.parametrize("text", ["A", "A->", "->B", "A->A", "A->B->C"])
-def test_a_link_has_two_ends(text: str) -> None:
-    with pytest.raises(InputError, match="is not one link"):
-        asked(logs=("A=x", "B=y"), links=(text,))
-
-
 @pytest.mark.parametrize(
-    "text",
+    ("said", "words"),
     [
-        *("B:t=1", "t-0=1", "B:t-0", "B:t-0=-1", "B:t-x=1", "B:t-\u0663=1"),
-        pytest.param(f"B:t-0={'9' * 5000}", id="too large for an offset"),
+        *(({"logs": (text,)}, "is not CLUSTER=DIR") for text in ("A", "=x", "A=")),
+        ({"logs": ("A=x", "A=y")}, "name of its own"),
+        *(({"links": (text,)}, "is not one link") for text in NO_LINK),
+        *(({"promotions": (text,)}, "is not CLUSTER:TOPIC-PARTITION=O") for text in NO_PROMOTION),
     ],
+    ids=lambda each: str(each)[:60],
 )
-def test_a_promotion_has_a_partition_and_an_offset(text: str) -> None:
-    with pytest.raises(InputError, match="is not CLUSTER:TOPIC-PARTITION=OFFSET"):
-        asked(logs=("A=x", "B=y"), promotions=(text,))
+def test_logs_links_and_promotions_that_cannot_be_meant_are_refused(
+    said: dict[str, tuple[str, ...]], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        asked(**{"logs": ("A=x", "B=y")} | said)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupErr
 from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.threads import all_side_by_side, side_by_side
 from linkflap.harness.model.wait import patient, until
+from tests.waiting import eventually
 
 # Ports and memory of concurrent harnesses: real processes, real sockets, real ledger entries.
 
@@ -142,10 +143,9 @@ def test_the_lease_of_a_killed_harness_is_free_again(holder: Holder, lease: Leas
     process.kill()
     process.wait()
     assert len(lease.ports(95)) == 95
-    until(
+    eventually(
+        "the watchdog to remove the dead one's entry",
         lambda: len(ledger.entries()) == 1,
-        within=30,
-        what="the watchdog to remove the dead one's entry",
         state=ledger.entries,
     )
 

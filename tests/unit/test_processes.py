@@ -22,7 +22,6 @@ from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupErr
 from linkflap.harness.model.history import Fetched, Operation, Poll, SendGroup
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
-from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Appender, Run, RunReader, RunWriter, last_rows
 from linkflap.harness.workloads import worker as workers
 from linkflap.harness.workloads.client import Numbers
@@ -42,6 +41,7 @@ from linkflap.harness.workloads.protocol import (
 from linkflap.harness.workloads.worker import DEATHS_IN_A_ROW, Worker
 from tests.command_line import ran
 from tests.scenarios import scenario_of
+from tests.waiting import eventually
 from tests.workload_rig import clients_of
 
 # Producers of a worker, how its process is killed, and events of its run.
@@ -56,12 +56,8 @@ def killed(worker: Worker, number: int = signal.SIGKILL) -> int:
     pid."""
     pid, before = worker.pid, len(worker.deaths)
     os.kill(pid, number)
-    until(lambda: len(worker.deaths) > before, within=20, what="the death to be noticed")
-    until(
-        lambda: worker.given_up or (worker.pid != pid and worker.alive),
-        within=20,
-        what="another process",
-    )
+    eventually("the death to be noticed", lambda: len(worker.deaths) > before)
+    eventually("another process", lambda: worker.given_up or (worker.pid != pid and worker.alive))
     return pid
 
 
@@ -128,7 +124,7 @@ def test_processes_are_forked_from_one_with_a_single_thread_that_ends_with_the_l
     for child, end in started:
         assert os.getpgid(child.pid) == child.pid
         end.close()
-        until(partial(gone, child), within=60, what="a process without its harness to end")
+        eventually("a process without its harness to end", partial(gone, child))
         assert child.poll() == ORPHANED
     forks.leave()
     assert identify(source) is None
@@ -163,10 +159,8 @@ def test_a_process_that_does_not_answer_delays_questions_only_briefly(
         clients.progress()
     os.kill(producers(clients).pid, signal.SIGCONT)
     monkeypatch.setattr(workers, "ANSWERS_WITHIN", 20.0)
-    until(
-        lambda: (clients.progress(), producers(clients).members[0].answered)[1] > 0,
-        within=60,
-        what="answers",
+    eventually(
+        "answers", lambda: (clients.progress(), producers(clients).members[0].answered)[1] > 0
     )
 
 
@@ -331,10 +325,8 @@ def test_commands_of_a_client_apply_to_its_successor(clients: WorkloadClients) -
     clients.pause("A")
     killed(producers(clients))
     crew = clients.workloads[0]
-    until(
-        lambda: crew.look() == 0 and all(member.settled for member in crew.members),
-        within=20,
-        what="a pause",
+    eventually(
+        "a pause", lambda: crew.look() == 0 and all(member.settled for member in crew.members)
     )
     clients.move("A", "B", drained=False)
     killed(producers(clients))
@@ -350,10 +342,8 @@ def test_a_death_during_a_move_does_not_hold_it_up(clients: WorkloadClients) -> 
     os.kill(worker.pid, signal.SIGSTOP)  # so that it does not act on it before it dies
     with ThreadPoolExecutor(1) as pool:
         moving = pool.submit(clients.move, "A", "B", drained=False)
-        until(
-            lambda: all(member.cluster == "B" for member in worker.members),
-            within=20,
-            what="the order to move",
+        eventually(
+            "the order to move", lambda: all(member.cluster == "B" for member in worker.members)
         )
         assert not moving.done()
         killed(worker)
@@ -375,7 +365,7 @@ def test_if_the_fork_server_dies_all_clients_die_and_are_restarted(
     (source,) = {psutil.Process(pid).ppid() for pid in before}
     os.kill(source, signal.SIGKILL)
     for worker, pid in zip(workers, before, strict=True):
-        until(partial(another, worker, pid), within=60, what="another process")
+        eventually("another process", partial(another, worker, pid))
     assert len({psutil.Process(worker.pid).ppid() for worker in workers} - {source}) == 1
     assert [event[2]["signal"] for event in events(writer, "client-died")] == ["SIGKILL"] * 2
     assert not any(identify(pid) for pid in before)
@@ -410,11 +400,7 @@ def test_a_death_while_stopping_is_reported_and_has_no_successor(
     os.kill(worker.pid, signal.SIGSTOP)
     with ThreadPoolExecutor(1) as pool:
         stopping = pool.submit(clients.stop)
-        until(
-            lambda: not clients.workloads[1].workers[0].alive,
-            within=30,
-            what="the other process to stop",
-        )
+        eventually("the other process to stop", lambda: not clients.workloads[1].workers[0].alive)
         os.kill(worker.pid, signal.SIGKILL)
         stopping.result(20)
     assert [died.process for died in clients.deaths()] == ["clients-1"]

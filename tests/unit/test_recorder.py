@@ -35,7 +35,6 @@ from linkflap.harness.model.interference import (
     legal_errors,
 )
 from linkflap.harness.model.scenario import TopicSpec, WorkloadSpec
-from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.forwarding import Frames
@@ -68,6 +67,7 @@ from linkflap.spark_verify.read.pieces import history_rows
 from linkflap.topologies import parse
 from tests.scenarios import ALONE, scenario_of
 from tests.unit.checks.histories import Log, but, poll, promoted, view
+from tests.waiting import eventually
 
 TOPIC = "A.t"
 ID = UUID(int=77)
@@ -970,11 +970,7 @@ def running(tmp_path: Path, broker: int) -> Iterator[tuple[int, Path, int]]:
         command, name="recorder", folder=folder, output=folder / "log", environment=environment
     )
     try:
-        until(
-            lambda: "records at" in (folder / "log").read_text(),
-            within=60,
-            what="the recorder to listen",
-        )
+        eventually("the recorder to listen", lambda: "records at" in (folder / "log").read_text())
         yield port, folder, child.pid
         assert child.alive
         child.stop(within=60)
@@ -1040,10 +1036,8 @@ def test_every_byte_passes_and_the_recorder_lives(tmp_path: Path) -> None:
             with socket.create_connection(("127.0.0.1", port), timeout=20):
                 pass
         assert back(port, request) == request
-        until(
-            lambda: psutil.Process(pid).num_fds() <= open_before,
-            within=20,
-            what="all connections to be closed",
+        eventually(
+            "all connections to be closed", lambda: psutil.Process(pid).num_fds() <= open_before
         )
     report = read_report(folder)
     assert report is not None

@@ -17,9 +17,9 @@ from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import SampledReplica, SettingsSampled
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.topology import TopicPartition
-from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunWriter
 from tests.on_runtimes import Events
+from tests.waiting import eventually
 
 
 class Asked(GroupSampler):
@@ -64,7 +64,7 @@ def test_a_runtime_that_does_not_report_its_brokers_is_asked_again() -> None:
     brokers = Brokers(EnvironmentFailure("the engine does not answer"))
     one = sampler(brokers)
     one.start()
-    until(lambda: brokers.asked > 2, within=30, what="the runtime to be asked again")
+    eventually("the runtime to be asked again", lambda: brokers.asked > 2)
     one.stop()
     one.stop()
 
@@ -73,7 +73,7 @@ def test_a_sampler_that_ended_by_itself_fails_the_run() -> None:
     brokers = Brokers(KeyError("a defect"))
     one = sampler(brokers)
     one.start()
-    until(lambda: not one.alive, within=30, what="the thread to end")
+    eventually("the thread to end", lambda: not one.alive)
     with pytest.raises(EnvironmentFailure, match="replicas of A ended early: KeyError: 'a defect'"):
         one.stop()
     one.stop()
@@ -134,7 +134,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch, stuck: list[bool], *, asked: int) -
     writer = SimpleNamespace(watermarks=lambda _: rows, groups=lambda _: Rows())
     sampler = ClusterSampler("B", "h:1", {"t": 1}, [], cast(RunWriter, writer), interval=0.01)
     sampler.start()
-    until(lambda: sampler.errors + sampler.samples >= asked, within=60, what="samples")
+    eventually("samples", lambda: sampler.errors + sampler.samples >= asked)
     sampler.stop()
     return rows.rows
 

@@ -146,12 +146,16 @@ def faults(scenario: Scenario) -> set[str]:
     return {fault.fault for fault in scenario.schedule}
 
 
+def drawn(bounds: GeneratorBounds, holds: Callable[[Scenario], bool]) -> Scenario:
+    """The first generated scenario for which this is true."""
+    every = (generate(1, number, Coverage(), bounds, guided=False) for number in range(3000))
+    return next(made for made in every if holds(made))
+
+
 def with_fault(wanted: str, other: str) -> Scenario:
-    for number in range(3000):
-        made = generate(1, number, Coverage(), GeneratorBounds(most=4), guided=False)
-        if wanted in faults(made) and other not in faults(made):
-            return made
-    raise AssertionError(wanted)
+    return drawn(
+        GeneratorBounds(most=4), lambda made: wanted in faults(made) and other not in faults(made)
+    )
 
 
 def suite(root: Path, *, shrink: float) -> SuiteFolder:
@@ -239,17 +243,9 @@ def test_without_time_for_shrinking_one_failure_of_a_kind_is_replayed(tmp_path: 
 
 
 def anomaly(**changed: object) -> dict[str, object]:
-    made = {
-        "check": "lost-write",
-        "kind": "lost-write",
-        "cluster": "B",
-        "topic": "t",
-        "partition": 0,
-        "offset": 7,
-        "allowed": False,
-        "evidence": {},
-    }
-    return made | changed
+    at = {"cluster": "B", "topic": "t", "partition": 0, "offset": 7}
+    made = {"check": "lost-write", "kind": "lost-write", "allowed": False, "evidence": {}}
+    return made | at | changed
 
 
 def era(origin: str, start: int, end: int | None, *, truncated: bool = False) -> dict[str, object]:
@@ -321,12 +317,7 @@ class Failing(Scripted):
 
 def test_the_evidence_is_a_run_of_the_smallest_scenario(tmp_path: Path) -> None:
     def replays() -> Replays:
-        return Replays(
-            folder=tmp_path,
-            kind="lost-write:lost-write",
-            works=cast(Workers, Failing()),
-            seconds=600.0,
-        )
+        return Replays(folder=tmp_path, kind=KIND, works=cast(Workers, Failing()), seconds=600.0)
 
     original, smaller, other = (
         generate(1, number, Coverage(), GeneratorBounds(), guided=False) for number in (1, 2, 3)
@@ -365,15 +356,22 @@ class Replayed:
         return [Rate(failed=self.failed[made.number], tries=times) for made in candidates]
 
 
+RUNS = cast(list[RunResult], [SimpleNamespace(number=number) for number in FAULTS])
+
+
+def failed_alike(root: Path = Path()) -> SuiteFolder:
+    return cast(
+        SuiteFolder,
+        SimpleNamespace(
+            root=root,
+            plan=SimpleNamespace(replays=4),
+            scenario=lambda number: SimpleNamespace(number=number, schedule=range(FAULTS[number])),
+        ),
+    )
+
+
 def chosen(replays: Replayed) -> tuple[int, str]:
-    folder = SimpleNamespace(
-        plan=SimpleNamespace(replays=4),
-        scenario=lambda number: SimpleNamespace(number=number, schedule=range(FAULTS[number])),
-    )
-    runs = cast(list[RunResult], [SimpleNamespace(number=number) for number in FAULTS])
-    run, rate = _fails_often(
-        cast(SuiteFolder, folder), "lost-write:lost-write", runs, cast(Replays, replays), print
-    )
+    run, rate = _fails_often(failed_alike(), KIND, RUNS, cast(Replays, replays), print)
     return run.number, str(rate).partition(" (")[0]
 
 
@@ -402,22 +400,12 @@ def test_other_runs_are_not_replayed_when_the_time_for_shrinking_is_spent() -> N
 
 
 def test_a_session_that_resumes_keeps_the_run_that_was_chosen(tmp_path: Path) -> None:
-    folder = cast(
-        SuiteFolder,
-        SimpleNamespace(
-            root=tmp_path,
-            plan=SimpleNamespace(replays=4),
-            scenario=lambda number: SimpleNamespace(number=number, schedule=range(FAULTS[number])),
-        ),
-    )
-    runs = cast(list[RunResult], [SimpleNamespace(number=number) for number in FAULTS])
-    kind = "lost-write:lost-write"
-    own = tmp_path / "failures" / name_of(kind)
+    own = tmp_path / "failures" / name_of(KIND)
     own.mkdir(parents=True)
     killed = Replayed({6: 1, 4: 4}, spent=True)
     resumed = Replayed({6: 1, 4: 4})
     for replays in (killed, resumed):
-        run, _ = _chosen(folder, own, kind, runs, cast(Replays, replays), print)
+        run, _ = _chosen(failed_alike(tmp_path), own, KIND, RUNS, cast(Replays, replays), print)
         assert run.number == 6
         assert replays.runs == [6]
     assert (own / CHOSEN).read_text() == "6\n"
@@ -464,11 +452,9 @@ def kinds(made: Scenario) -> list[str]:
 
 def with_faults(*wanted: str) -> Scenario:
     """A generated scenario that has all of these faults, and others."""
-    for number in range(3000):
-        made = generate(1, number, Coverage(), EVERY, guided=False)
-        if set(wanted) <= set(kinds(made)) and len(made.schedule) >= len(wanted) + 3:
-            return made
-    raise AssertionError(wanted)
+    return drawn(
+        EVERY, lambda made: {*wanted} <= faults(made) and len(made.schedule) >= len(wanted) + 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -500,11 +486,7 @@ def test_the_order_of_faults_is_kept() -> None:
         names = kinds(made)
         return "broker-kill" in names and "link-cut" in names[names.index("broker-kill") :]
 
-    found = next(
-        made
-        for n in range(3000)
-        if holds(made := generate(2, n, Coverage(), EVERY, guided=False)) and len(made.schedule) > 4
-    )
+    found = drawn(EVERY, lambda made: holds(made) and len(made.schedule) > 4)
     assert kinds(Shrinker(fails=Predicate(holds)).shrink(found).scenario) == [
         "broker-kill",
         "link-cut",
@@ -736,21 +718,10 @@ def test_a_case_is_played_until_it_shows(
 ) -> None:
     entry = regression.entries(folder)[0]
     outcomes = iter([Outcome.NOT_REPRODUCED, Outcome.REPRODUCED])
-    monkeypatch.setattr(
-        regression,
-        "run_case",
-        lambda case, variant, *, count, benches: played(entry, next(outcomes)),
-    )
+    monkeypatch.setattr(regression, "run_case", lambda *_, **__: played(entry, next(outcomes)))
     found = regression.until_shown(entry, cast(Benches, None))
     assert (found.outcome, found.shown, found.runs, found.controls) == (Outcome.REPRODUCED, 1, 2, 2)
-    monkeypatch.setattr(
-        regression,
-        "run_case",
-        lambda case, variant, *, count, benches: played(entry, Outcome.NOT_REPRODUCED),
-    )
+    never = Outcome.NOT_REPRODUCED
+    monkeypatch.setattr(regression, "run_case", lambda *_, **__: played(entry, never))
     found = regression.until_shown(entry, cast(Benches, None))
-    assert (found.outcome, found.shown, found.runs) == (
-        Outcome.NOT_REPRODUCED,
-        0,
-        KNOWN[0].case.runs,
-    )
+    assert (found.outcome, found.shown, found.runs) == (never, 0, KNOWN[0].case.runs)

@@ -52,18 +52,19 @@ def folder(tmp_path: Path) -> SuiteFolder:
     return SuiteFolder.create(tmp_path / "suite", PLAN)
 
 
+def result(number: int, verdict: str = "valid", **more: Any) -> RunResult:
+    """A run of twenty seconds that ended half a minute after the one before."""
+    timed: dict[str, Any] = {"seconds": 20.0, "ended": 30.0 * (number + 1)}
+    return RunResult(number=number, verdict=verdict, **timed | more)
+
+
 def play(folder: SuiteFolder, works: Scripted | None = None) -> None:
     Suite(folder=folder, works=cast(Workers, works or Scripted()), say=lambda text: None).run()
 
 
 def test_what_is_written_is_read_back(folder: SuiteFolder) -> None:
-    one = RunResult(
-        number=3,
-        verdict="invalid",
-        kinds=("lost-write:lost",),
-        cells=("on/shadow/A->B",),
-        outcomes={"x: y": 2},
-    )
+    of_it = {"cells": ("on/shadow/A->B",), "outcomes": {"x: y": 2}}
+    one = result(3, "invalid", kinds=("lost-write:lost",), **of_it)
     folder.append(one)
     folder.append(replace(one, number=4, verdict="valid", kinds=()))
     again = SuiteFolder.open(folder.root)
@@ -232,19 +233,21 @@ def test_failed_runs_are_kept_in_full_only_so_many(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "value"), [("90", 90), ("30s", 30), ("20m", 1200), ("8h", 28800), ("1.5h", 5400)]
 )
-def test_times(text: str, value: int) -> None:
+def test_durations_are_read_as_seconds(text: str, value: int) -> None:
     assert seconds(text) == value
 
 
 @pytest.mark.parametrize("text", ["", "h", "8d", "-3m", "nan", "0", "400h", "3 m s"])
-def test_invalid_durations(text: str) -> None:
+def test_a_duration_that_is_none_or_too_long_is_refused_by_the_name_of_its_option(
+    text: str,
+) -> None:
     with pytest.raises(InputError, match="--for"):
         seconds(text)
     with pytest.raises(InputError, match="--shrink"):
         seconds(text, "--shrink")
 
 
-def test_shards() -> None:
+def test_a_shard_is_a_part_of_a_whole() -> None:
     assert shard_of("2/4") == (1, 4)
     for text in ("0/4", "5/4", "2", "a/b", "2/"):
         with pytest.raises(InputError, match="--shard"):
@@ -332,15 +335,7 @@ def shard(
         verdict = "invalid" if number in bad else "valid"
         kinds = ("lost-write:lost-write",) if number in bad else ()
         made.run_path(number).mkdir()
-        made.append(
-            RunResult(
-                number=number,
-                verdict=verdict,
-                kinds=kinds,
-                cells=(f"cell/{number % 2}",),
-                ended=10.0 * (number + 1),
-            )
-        )
+        made.append(result(number, verdict, kinds=kinds, cells=(f"cell/{number % 2}",)))
         if not kinds:
             made.prune(number)
     return made
@@ -357,16 +352,10 @@ def report(
     own = folder.root / "failures" / name
     own.mkdir()
     made = FailureReport(
-        kind="lost-write:lost-write",
-        found=found,
-        reproduced=reproduced,
-        original="",
-        replayed="",
-        faults=tuple("f" * faults) if isinstance(faults, int) else faults,
-        rate="",
-        steps=1,
+        kind="lost-write:lost-write", found=found, reproduced=reproduced, original="", replayed="",
+        faults=tuple("f" * faults) if isinstance(faults, int) else faults, rate="", steps=1,
         command="",
-    )
+    )  # fmt: skip
     (own / REPORT).write_bytes(msgspec.json.encode(made))
 
 
@@ -469,9 +458,8 @@ def test_the_command_says_what_all_found(
 ) -> None:
     parts = [str(shard(tmp_path, 0).root), str(shard(tmp_path, 1, bad=(3,)).root)]
     out, junit = tmp_path / "all", tmp_path / "junit.xml"
-    status = command.main(
-        ["suite", "merge", *parts, "--out", str(out), "--junit", str(junit)], standalone_mode=False
-    )
+    words = ["suite", "merge", *parts, "--out", str(out), "--junit", str(junit)]
+    status = command.main(words, standalone_mode=False)
     said = capsys.readouterr().out
     assert status == 1
     assert "6 runs: 1 invalid, 5 valid" in said
@@ -486,12 +474,8 @@ def test_the_command_knows_not_all_without_a_shard(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parts = [str(shard(tmp_path, part, 3).root) for part in (0, 2)]
-    assert (
-        command.main(
-            ["suite", "merge", *parts, "--out", str(tmp_path / "all")], standalone_mode=False
-        )
-        == 2
-    )
+    words = ["suite", "merge", *parts, "--out", str(tmp_path / "all")]
+    assert command.main(words, standalone_mode=False) == 2
     assert "Incomplete: shard 2/3 was not merged." in capsys.readouterr().out
 
 
@@ -500,10 +484,9 @@ def test_a_failure_that_never_failed_again_does_not_replace_one_that_did(tmp_pat
     report(parts[0], ("link-cut on A->B",), found=(2,), reproduced=False)
     report(parts[1], ("link-cut on A->B", "mirror-kill on A->B"), found=(3,))
     first, second = failures(merge(parts, tmp_path / "all"))
-    assert (first.report and first.report.reproduced, [run.number for run in first.runs]) == (
-        True,
-        [3],
-    )
+    assert first.report is not None
+    assert first.report.reproduced
+    assert [run.number for run in first.runs] == [3]
     assert [run.number for run in second.runs] == [2]
 
 
@@ -541,11 +524,7 @@ def worked(root: Path, plan: Plan, results: list[tuple[str, tuple[str, ...]]]) -
     made = SuiteFolder.create(root, plan)
     for number, (verdict, cells) in enumerate(results, start=1):
         made.write_scenario(number, generate(7, number, Coverage(), plan.bounds, guided=False))
-        made.append(
-            RunResult(
-                number=number, verdict=verdict, cells=cells, seconds=20.0, ended=30.0 * number
-            )
-        )
+        made.append(result(number, verdict, cells=cells))
     return made
 
 
@@ -638,24 +617,10 @@ def suite(root: Path) -> SuiteFolder:
             number,
             generate(7, number, Coverage(), PAGE.bounds) if number else baseline(7, PAGE.bounds),
         )
-    made.append(
-        RunResult(number=0, verdict="valid", cells=("on/shadow/A->B",), seconds=20.0, ended=30.0)
-    )
-    missed = ("1-link-cut: open-partitions:2",)
-    made.append(
-        RunResult(number=1, verdict="valid", cells=CELLS, missed=missed, seconds=20.0, ended=40.0)
-    )
+    made.append(result(0, cells=("on/shadow/A->B",)))
+    made.append(result(1, cells=CELLS, missed=("1-link-cut: open-partitions:2",)))
     cause = "<script>alert(1)</script> is lost"
-    made.append(
-        RunResult(
-            number=2,
-            verdict="invalid",
-            kinds=("lost-write:lost-write",),
-            cause=cause,
-            seconds=20.0,
-            ended=60.0,
-        )
-    )
+    made.append(result(2, "invalid", kinds=("lost-write:lost-write",), cause=cause))
     return made
 
 
@@ -698,16 +663,9 @@ def test_a_regression_suite_has_a_page(tmp_path: Path) -> None:
     made = SuiteFolder.create(tmp_path / "suite", replace(PAGE, name="regression"))
     regression.write_entries(made, reproduced()[:3])
     gone = ("regression:x",)
-    made.append(
-        RunResult(
-            number=1,
-            verdict="invalid",
-            reason="NOT REPRODUCED 0 of 3",
-            kinds=gone,
-            cause="it was before",
-        )
-    )
-    made.append(RunResult(number=0, verdict="valid", reason="REPRODUCED 1 of 1"))
+    said = {"reason": "NOT REPRODUCED 0 of 3", "cause": "it was before"}
+    made.append(result(1, "invalid", kinds=gone, **said))
+    made.append(result(0, reason="REPRODUCED 1 of 1"))
     text = page.write(made).read_text()
     assert re.findall(r'<span class="word ([\w-]+)">', text) == ["invalid", "not-played", "valid"]
     assert f"linkflap case run {reproduced()[1].case.name} " in text
@@ -716,32 +674,14 @@ def test_a_regression_suite_has_a_page(tmp_path: Path) -> None:
 def test_whose_clients_runs_had_is_counted_where_there_was_a_choice(tmp_path: Path) -> None:
     own = GeneratorBounds(clients=("librdkafka", "java"))
     folder = SuiteFolder.create(tmp_path / "suite", replace(PAGE, bounds=own))
-    hit = [
-        (),
-        ("clients/shadow/java",),
-        ("clients/shadow/java",),
-        ("clients/shadow/librdkafka,java",),
-    ]
+    java = ("clients/shadow/java",)
+    hit = [(), java, java, ("clients/shadow/librdkafka,java",)]
     for number, cells in enumerate(hit):
         folder.write_scenario(
             number, generate(7, number, Coverage(), own) if number else baseline(7, own)
         )
-        folder.append(
-            RunResult(
-                number=number,
-                verdict="valid",
-                cells=("on/shadow/A->B", *cells),
-                seconds=20.0,
-                ended=30.0,
-            )
-        )
+        folder.append(result(number, cells=("on/shadow/A->B", *cells)))
     text = page.write(folder).read_text()
-    table = text[text.index("Client libraries") :]
-    assert re.findall(
-        r"<td[^>]*>(\d+|never)</td>", table.partition("</tr></tbody>")[0].partition("</table>")[0]
-    ) == [
-        "1",
-        "2",
-        "1",
-    ]
+    table = text[text.index("Client libraries") :].partition("</table>")[0]
+    assert re.findall(r"<td[^>]*>(\d+|never)</td>", table) == ["1", "2", "1"]
     assert "Client libraries" not in page.write(suite(tmp_path / "usual")).read_text()

@@ -34,13 +34,13 @@ from linkflap.harness.model.errors import (
 from linkflap.harness.model.events import ClientDied
 from linkflap.harness.model.guarantee import Allowance, Guarantee
 from linkflap.harness.model.scenario import MirrorSpec, Option, WorkloadSpec
-from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader, RunWriter
 from linkflap.harness.workloads import groups, topics, topics_for
 from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.command import Command, check
 from linkflap.harness.workloads.make_crew import make_all
 from tests.unit.recorded_run import run
+from tests.waiting import eventually
 
 PARENT = """
 import pathlib, subprocess, sys
@@ -67,9 +67,7 @@ def started(tmp_path: Path, then: str) -> tuple[Child, int]:
     """A program that starts a child; returns the child's pid too."""
     note = tmp_path / "pid"
     child = foreign(tmp_path).start([sys.executable, "-c", PARENT.format(then=then), str(note)])
-    until(
-        lambda: note.exists() and note.read_text(), within=60, what="the program to start another"
-    )
+    eventually("the program to start another", lambda: note.exists() and note.read_text())
     return child, int(note.read_text())
 
 
@@ -82,15 +80,15 @@ def test_a_killed_programs_children_are_killed(tmp_path: Path) -> None:
 
 def test_a_program_that_ends_leaves_no_children(tmp_path: Path) -> None:
     child, grandchild = started(tmp_path, "sys.exit(7)")
-    assert until(child.end_group, within=60, what="the program to end") == 7
-    until(lambda: gone(grandchild), within=60, what="what it left to die")
+    assert eventually("the program to end", child.end_group) == 7
+    eventually("what it left to die", lambda: gone(grandchild))
 
 
 def test_the_exit_of_a_program_killed_by_a_signal_names_it(tmp_path: Path) -> None:
     child = foreign(tmp_path).start(
         [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
     )
-    assert until(child.end_group, within=60, what="the program to end") == -signal.SIGKILL
+    assert eventually("the program to end", child.end_group) == -signal.SIGKILL
 
 
 def test_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
@@ -100,7 +98,7 @@ def test_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     )
     mine = foreign(tmp_path)
     child = mine.start([sys.executable, "-c", code])
-    until(lambda: "up" in mine.last_words(), within=60, what="the program to start")
+    eventually("the program to start", lambda: "up" in mine.last_words())
     assert not mine.end(child, within=0.3)
     assert child.group() == frozenset()
 
@@ -110,7 +108,7 @@ def test_a_stopped_one_can_be_ended(tmp_path: Path) -> None:
     child = mine.start(
         [sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"]
     )
-    until(lambda: "up" in mine.last_words(), within=60, what="the program to start")
+    eventually("the program to start", lambda: "up" in mine.last_words())
     child.pause()
     assert child.paused
     assert mine.end(child, within=60)
@@ -121,7 +119,7 @@ def test_a_program_that_stops_itself_can_be_killed(tmp_path: Path) -> None:
     child = mine.start(
         [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"]
     )
-    until(lambda: child.any_suspended, within=60, what="the program to stop itself")
+    eventually("the program to stop itself", lambda: child.any_suspended)
     assert not child.paused
     mine.kill(child)
     assert not child.any_suspended
@@ -146,7 +144,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         [sys.executable, "-c", harness], env=environment, timeout=120, check=False
     )
     assert done.returncode == -signal.SIGKILL
-    until(lambda: gone(int(note.read_text())), within=60, what="the program's own child to die")
+    eventually("the program's own child to die", lambda: gone(int(note.read_text())))
 
 
 def test_a_command_is_run_to_its_end(tmp_path: Path) -> None:
@@ -379,7 +377,7 @@ def said(writer: RunWriter, starts: int) -> dict[str, str]:
     def lines() -> list[str]:
         return [line for line in output(writer).splitlines() if line.startswith("{")]
 
-    until(lambda: len(lines()) >= starts, within=60, what="the program to start")
+    eventually("the program to start", lambda: len(lines()) >= starts)
     environment: dict[str, str] = json.loads(lines()[starts - 1])
     return environment
 
@@ -423,17 +421,9 @@ def test_program_that_chooses_a_signal_is_moved_by_that_signal(
     mine.start()
     said(writer, 1)
     mine.pause("A")
-    until(
-        lambda: "quiet" in output(writer),
-        within=60,
-        what="the program to be asked to write no more",
-    )
+    eventually("the program to be asked to write no more", lambda: "quiet" in output(writer))
     mine.ask_to_move("A", "B", drained=False)
-    until(
-        lambda: "moved to 127.0.0.1:2" in output(writer),
-        within=60,
-        what="the program to be asked to move",
-    )
+    eventually("the program to be asked to move", lambda: "moved to 127.0.0.1:2" in output(writer))
     assert mine.alive
     assert "stopped" not in output(writer)
 
@@ -466,10 +456,9 @@ def test_program_that_exits_by_itself_is_restarted(writer: RunWriter, tmp_path: 
     mine = Command(spec, "command-1", ADDRESSES, writer)
     mine.start()
     try:
-        until(
+        eventually(
+            "the program to be started again",
             lambda: mine.look() or output(writer).count("up") >= 2,
-            within=60,
-            what="the program to be started again",
         )
     finally:
         mine.stop()
@@ -488,7 +477,7 @@ def test_program_that_runs_once_is_not_restarted(writer: RunWriter, tmp_path: Pa
     clients = WorkloadClients([Command(spec, "command-1", ADDRESSES, writer)], writer)
     assert not clients.all_ended
     clients.start()
-    until(lambda: clients.progress() and clients.all_ended, within=60, what="the program to end")
+    eventually("the program to end", lambda: clients.progress() and clients.all_ended)
     clients.stop()
     events, _ = RunReader(writer.root).events()
     (died,) = [event for event in events if isinstance(event, ClientDied)]

@@ -23,7 +23,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
-from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import probe
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Access, Address, NoAnswer, host_and_port
@@ -31,6 +30,7 @@ from linkflap.harness.wire.bulk import VIEWED_FROM, Pieces
 from linkflap.harness.wire.messages import LENGTH, Error, Malformed
 from linkflap.harness.wire.peer import BlockingConnection
 from linkflap.harness.wire.stream import Stream
+from tests.waiting import eventually
 
 VERSIONS = range(VIEWED_FROM, 19)
 LONG = st.integers(-1, (1 << 63) - 1)
@@ -414,4 +414,4 @@ def test_an_end_is_seen_although_something_before_it_was_never_read(reset: bool)
     ):
         assert not path.ended
         go.set()
-        until(lambda: path.ended, within=60, what="the end to be seen")
+        eventually("the end to be seen", lambda: path.ended)

@@ -23,7 +23,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.payload import FOREIGN, HEADER, KEYS, Values, encode, uid_in
 from linkflap.harness.model.scenario import Option, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
-from linkflap.harness.model.wait import now, until
+from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads import KINDS, context, first_cluster, relay
 from linkflap.harness.workloads.client import Client, Numbers, Tally
@@ -54,6 +54,7 @@ from tests.oracles import random_runs
 from tests.planted import clients
 from tests.scenarios import scenario_of
 from tests.synthetic import same
+from tests.waiting import eventually
 
 # Making workloads: options are checked before anything starts, names and numbers are unique,
 # random draws are seeded.
@@ -550,7 +551,7 @@ def test_a_dead_cluster_is_asked_for_no_commit(refused: str) -> None:
         reader.step()
         return reader._down
 
-    until(stepped, within=60, what="librdkafka to notice that no broker answers")
+    eventually("librdkafka to notice that no broker answers", stepped)
     reader.positions["A.t", 0] = 5
     reader._committed_at = 0
     reader.step()
