@@ -41,7 +41,8 @@ def disagreement(check: str, rows: Iterable[FindingRow], views: Sequence[Partiti
     if crashed:
         return crashed[0]
     module = REFERENCES[check]
-    found = [row for row in rows if row.finding == "found"]
+    judged: frozenset[str] | None = getattr(module, "KINDS", None)
+    found = [r for r in rows if r.finding == "found" and (judged is None or r.kind in judged)]
     if not (REGISTRY[check].from_bytes or all(view.recorded for view in views)):
         return ""
     plains = [plain(view) for view in views]

@@ -6,6 +6,7 @@
 
 These names are optional:
 
+    KINDS               the kinds that it judges, if not all: those whose rule is intricate
     EACH                kinds of which the check joins neighbours into one anomaly, with their
                         number (`records`)
     DESPITE_TORN        kinds that the remaining part of a torn log proves, whatever is missing

@@ -635,7 +635,7 @@ def seeded(key: int, *, tombstone: bool = False, nth: int = 0) -> int:
     return list(rows)[nth]
 
 
-FIRST_OF_0, SECOND_OF_0, THIRD_OF_0 = (seeded(0, nth=n) for n in range(3))
+FIRST_OF_0, SECOND_OF_0 = (seeded(0, nth=n) for n in range(2))
 FIRST_OF_1, TOMBSTONE = seeded(1), seeded(0, tombstone=True)
 WRITTEN = (FIRST_OF_0, FIRST_OF_1, SECOND_OF_0)
 
