@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypedDict, Unpack
 
+from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.topologies import parse
@@ -36,3 +37,9 @@ def scenario_of(
         schedule=(),
     )
     return replace(plain, **rest)
+
+
+def drawn(bounds: GeneratorBounds, runs: int = 30, *, seed: int = 3) -> list[FaultSpec]:
+    """The faults of so many generated scenarios."""
+    made = (generate(seed, n, Coverage(), bounds, guided=False) for n in range(runs))
+    return [fault for one in made for fault in one.schedule]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import Message
 
 import linkflap
 from linkflap.api.runs import Judged
@@ -205,14 +206,6 @@ waited: float | None = judged.failovers[0].rto_seconds
 # The caller's own clients: what they refuse, and which histories are decided without a broker.
 
 
-class Delivered:
-    def __init__(self, offset: int) -> None:
-        self._offset = offset
-
-    def offset(self) -> int:
-        return self._offset
-
-
 def test_records_of_one_partition_with_consecutive_ids_are_one_group() -> None:
     flight = InvokedOperation(number=7, kind="transaction")
     records = []
@@ -225,7 +218,7 @@ def test_records_of_one_partition_with_consecutive_ids_are_one_group() -> None:
     ]
     assert planned == [("A.orders", 0, 0, 2), ("A.orders", 1, 2, 1), ("A.orders", 0, 3, 2)]
     for (group, index), offset in zip(records, [10, 11, 5, 12, 13], strict=True):
-        group.delivered(index, None, Delivered(offset))
+        group.delivered(index, None, Message(offset=offset))
     assert [group.outcome().acks for group in flight.groups] == [
         ((0, 2, 10),),
         ((0, 1, 5),),

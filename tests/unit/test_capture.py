@@ -48,6 +48,7 @@ from tests.kafka_log import (
     record,
     rewrite,
     segment,
+    with_marker_kind,
 )
 from tests.unit.recorded_run import run
 from tests.unit.test_faults_brokers import NoCluster, replica, sampled
@@ -485,36 +486,41 @@ STOPPED = [
 ]
 
 
-def test_a_reset_and_the_markers_of_its_epoch_begin_the_destinations_own_records(
+MARKER_MIRRORED = [
+    DATA,
+    marker(2, ABORT, pid=1, epoch=0, leader_epoch=4),
+    mirror_pid_reset(3, leader_epoch=5),
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "declared", "promoted"),
+    [
+        pytest.param([DATA], STOPPED, {}, [2], id="reset-and-the-markers-of-its-epoch"),
+        pytest.param(
+            MARKER_MIRRORED[:2], MARKER_MIRRORED, {}, [3], id="marker-of-an-earlier-epoch"
+        ),
+        pytest.param(STOPPED, STOPPED, {}, [], id="reset-that-the-source-has-too"),
+        pytest.param(
+            [DATA],
+            [DATA, with_marker_kind(mirror_pid_reset(3, leader_epoch=5), 6)],
+            {},
+            [],
+            id="control-record-of-another-type",
+        ),
+        pytest.param([DATA], STOPPED, {("B", "t", 0): [4]}, [4], id="declared"),
+    ],
+)
+def test_a_promotion_is_where_the_destinations_own_records_begin(
     tmp_path: Path,
+    source: list[bytes],
+    destination: list[bytes],
+    declared: dict[tuple[str, str, int], list[int]],
+    promoted: list[int],
 ) -> None:
-    events, _ = promotions_in(captured_logs(tmp_path, A=[DATA], B=STOPPED), [THERE], {})
-    assert recorded(events) == [("A->B", "B", 2)]
-
-
-def test_a_marker_of_an_earlier_epoch_was_mirrored(tmp_path: Path) -> None:
-    own = [
-        DATA,
-        marker(2, ABORT, pid=1, epoch=0, leader_epoch=4),
-        mirror_pid_reset(3, leader_epoch=5),
-    ]
-    events, _ = promotions_in(captured_logs(tmp_path, A=own[:2], B=own), [THERE], {})
-    assert recorded(events) == [("A->B", "B", 3)]
-
-
-def test_a_reset_that_the_source_has_too_came_over_the_link(tmp_path: Path) -> None:
-    events, _ = promotions_in(captured_logs(tmp_path, A=STOPPED, B=STOPPED), [THERE], {})
-    assert events == []
-
-
-def test_a_control_record_of_another_type_is_no_promotion(tmp_path: Path) -> None:
-    strange = mirror_pid_reset(3, leader_epoch=5)
-    from tests.kafka_log import with_marker_kind
-
-    events, _ = promotions_in(
-        captured_logs(tmp_path, A=[DATA], B=[DATA, with_marker_kind(strange, 6)]), [THERE], {}
-    )
-    assert events == []
+    logs = captured_logs(tmp_path, A=source, B=destination)
+    events, _ = promotions_in(logs, [THERE], declared)
+    assert recorded(events) == [("A->B", "B", offset) for offset in promoted]
 
 
 def test_links_both_ways_take_turns_and_the_bytes_show_the_reversal(tmp_path: Path) -> None:
@@ -543,13 +549,6 @@ def test_a_cluster_that_was_given_up_and_does_not_follow_was_not_turned_round(
     own = [DATA, batch(2, [record(b"tail")])]
     events, _ = promotions_in(captured_logs(tmp_path, A=own, B=STOPPED), [THERE, BACK], {})
     assert [e.kind for e in events] == ["promotion"]
-
-
-def test_declared_promotions_override_those_in_the_bytes(tmp_path: Path) -> None:
-    events, _ = promotions_in(
-        captured_logs(tmp_path, A=[DATA], B=STOPPED), [THERE], {("B", "t", 0): [4]}
-    )
-    assert recorded(events) == [("A->B", "B", 4)]
 
 
 def test_a_run_directory_of_links_touches_no_log(tmp_path: Path) -> None:

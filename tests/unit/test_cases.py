@@ -59,7 +59,9 @@ from tests.unit.case_results import ROOT, a_case, a_result, invoked
         (a_result("4.3.1", shown=1, outcome=Outcome.UNKNOWN, why="the control showed it"), 2),
     ],
 )
-def test_exit_codes(result: CaseResult, code: int) -> None:
+def test_the_exit_code_says_whether_the_result_is_the_expected_one(
+    result: CaseResult, code: int
+) -> None:
     assert result.exit_code == code
 
 
@@ -93,7 +95,7 @@ def test_expectations_by_release_client_and_protocol() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["4.3", "latest", "", "4.3.x"])
-def test_an_invalid_release(wrong: str) -> None:
+def test_what_is_no_release_is_refused(wrong: str) -> None:
     with pytest.raises(InputError, match=r"is no release; write one as 4\.3\.1"):
         number(wrong)
 
@@ -208,7 +210,7 @@ def test_variants_that_a_case_is_not_played_with() -> None:
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", ""])
-def test_an_invalid_shard(text: str) -> None:
+def test_what_is_no_shard_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"is not of the form K/N"):
         shard(text)
 
@@ -231,24 +233,25 @@ def test_the_folder_of_the_brokers_goes_also_when_the_process_is_killed() -> Non
     assert str(folder) not in ledger.own().folders
 
 
-def test_a_case_that_needs_a_later_release_is_not_started(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("case", "kafka", "needs"),
+    [
+        (a_case(oldest="4.2.0"), "3.9.2", "Kafka 4.2.0 or later"),
+        (
+            case_named("KIP-1279-dead-source"),
+            "4.3.1",
+            "a build of the KIP-1279 branch (--kafka DIRECTORY)",
+        ),
+    ],
+    ids=["a later release", "a build"],
+)
+def test_a_case_is_not_started_on_a_kafka_that_lacks_what_it_needs(
+    tmp_path: Path, case: Case, kafka: str, needs: str
+) -> None:
     with Benches(tmp_path / "runs") as benches:
-        result = run_case(a_case(oldest="4.2.0"), Variant(kafka="3.9.2"), benches=benches)
-    assert (result.outcome, result.why, result.exit_code) == (
-        Outcome.NEEDS,
-        "Kafka 4.2.0 or later",
-        2,
-    )
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_case_that_needs_a_build_is_not_started_on_a_release(tmp_path: Path) -> None:
-    with Benches(tmp_path / "runs") as benches:
-        result = run_case(
-            case_named("KIP-1279-dead-source"), Variant(kafka="4.3.1"), benches=benches
-        )
-    assert (result.outcome, result.exit_code) == (Outcome.NEEDS, 2)
-    assert result.words == "NEEDS: a build of the KIP-1279 branch (--kafka DIRECTORY)"
+        result = run_case(case, Variant(kafka=kafka), benches=benches)
+    assert (result.outcome, result.why, result.exit_code) == (Outcome.NEEDS, needs, 2)
+    assert result.words == f"NEEDS: {needs}"
     assert not (tmp_path / "runs").exists()
 
 
@@ -457,7 +460,7 @@ def test_an_error_in_a_case_itself_is_not_reported_as_a_failed_run() -> None:
         (1, 1, 0.2065, 1.0),
     ],
 )
-def test_wilsons_interval(shown: int, runs: int, low: float, high: float) -> None:
+def test_the_interval_of_a_share_is_wilsons(shown: int, runs: int, low: float, high: float) -> None:
     found = interval(shown, runs)
     assert found == pytest.approx((low, high), abs=5e-5)
     assert found[0] <= (shown / runs if runs else 0.5) <= found[1]
@@ -534,16 +537,6 @@ def test_the_order_of_registration_election_and_unfencing_in_the_log_of_the_cont
     assert replication.changes(log, "nothing") == [
         one for one in replication.changes(log, "records") if one.kind != "leader"
     ]
-
-
-def test_a_batch_without_a_producer() -> None:
-    (batch,) = reference.batches(record_batch([b"plain"]))
-    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.transactional) == (
-        -1,
-        -1,
-        -1,
-        False,
-    )
 
 
 def test_a_log_as_a_broker_wrote_it(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ from linkflap.spark_verify.verdict.allowances import why_allowed
 from linkflap.topologies import parse
 from tests.events import event
 from tests.kafka_log import batch, marker, ours, record, segment
+from tests.scenarios import drawn
 from tests.unit.recorded_run import run
 
 # Folders of replicas, and clusters none of whose brokers runs.
@@ -294,15 +295,22 @@ def test_unclean_election_allows_exactly_the_lost_records(
     assert why_allowed(anomaly, shadow.guarantee({}), "", [unmeasured]) is None
 
 
-def test_unclean_election_is_drawn_only_if_named_and_on_three_brokers() -> None:
-    def drawn(topology: str, *faults: str) -> set[str]:
-        bounds = GeneratorBounds(topologies=(topology,), faults=faults, most=6)
-        made = [generate(3, n, Coverage(), bounds, guided=False) for n in range(1, 30)]
-        return {f"{each.fault} {each.target}" for scenario in made for each in scenario.schedule}
-
-    assert "unclean-election A" in drawn("A:3->B", "unclean-election", "link-cut")
-    assert "unclean-election A" not in drawn("A->B", "unclean-election", "link-cut")
-    assert "unclean-election A" not in drawn("A:3->B")
+@pytest.mark.parametrize(
+    ("fault", "target"),
+    [("unclean-election", "A"), ("broker-disk-slow", "A/1"), ("clock-skew", "A/1")],
+)
+def test_a_fault_is_drawn_only_where_it_is_named_and_on_three_brokers(
+    library: Path, fault: str, target: str
+) -> None:
+    named = (fault, "link-cut")
+    GeneratorBounds(faults=named).check()
+    of_three = drawn(GeneratorBounds(topologies=("A:3->B", "A->B"), faults=named, most=6))
+    targets = {each.target for each in of_three if each.fault == fault}
+    assert target in targets <= {"A", "A/1", "A/2", "A/3"}
+    of_one = drawn(GeneratorBounds(topologies=("A->B",), faults=named))
+    assert {each.fault for each in of_one} == {"link-cut"}
+    unnamed = drawn(GeneratorBounds(topologies=("A:3->B",)))
+    assert fault not in {each.fault for each in unnamed}
 
 
 def test_a_mirror_that_moves_offsets_is_refused_with_the_reason_and_not_drawn() -> None:
@@ -315,8 +323,7 @@ def test_a_mirror_that_moves_offsets_is_refused_with_the_reason_and_not_drawn() 
     bounds = GeneratorBounds(
         topologies=("A:3->B",), mirrors=("mm2",), faults=("unclean-election", "link-cut"), most=6
     )
-    made = [generate(3, n, Coverage(), bounds, guided=False) for n in range(20)]
-    assert {fault.fault for scenario in made for fault in scenario.schedule} == {"link-cut"}
+    assert {fault.fault for fault in drawn(bounds)} == {"link-cut"}
 
 
 # broker-disk-slow: what is refused, what counts as slow, and where it is generated.
@@ -392,17 +399,6 @@ def refused(name: str, *_words: str) -> None:
 
 def test_healing_a_disk_without_limit_does_nothing(tmp_path: Path) -> None:
     SlowDisk(tmp_path, "A-1").fast()
-
-
-def test_it_is_drawn_where_a_suite_names_it_and_others_take_over() -> None:
-    def drawn(topology: str, *faults: str) -> set[str]:
-        bounds = GeneratorBounds(topologies=(topology,), faults=faults, most=6)
-        made = [generate(3, n, Coverage(), bounds, guided=False) for n in range(1, 30)]
-        return {f"{each.fault} {each.target}" for scenario in made for each in scenario.schedule}
-
-    assert "broker-disk-slow A/1" in drawn("A:3->B", "broker-disk-slow", "link-cut")
-    assert drawn("A->B", "broker-disk-slow", "link-cut") == {"link-cut A->B"}
-    assert not any(each.startswith("broker-disk-slow") for each in drawn("A:3->B"))
 
 
 # The error about a broker that ended while it started.
@@ -633,24 +629,6 @@ def test_what_a_process_shares_with_its_children_is_forgotten_and_that_of_others
         (tmp_path / name).touch()
     faketime.forget(os.getpid())
     assert {path.name for path in tmp_path.iterdir()} == {other, "faketime_shm_x"}
-
-
-def test_what_is_drawn_goes_to_brokers_that_others_replace_and_only_where_it_is_named(
-    library: Path,
-) -> None:
-    bounds = GeneratorBounds(
-        topologies=("A:3->B", "A->B"), faults=("clock-skew", "link-cut"), most=6
-    )
-    bounds.check()
-    drawn = [
-        f
-        for n in range(60)
-        for f in generate(3, n, Coverage(), bounds, guided=False).schedule
-        if f.fault == "clock-skew"
-    ]
-    assert drawn
-    assert {f.target for f in drawn} <= {"A/1", "A/2", "A/3"}
-    assert "clock-skew" not in GeneratorBounds().allowed
 
 
 @pytest.mark.parametrize("off", [0.0, -30.0, 600.0])

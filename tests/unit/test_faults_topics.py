@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -10,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from linkflap.chaos.faults import topics
 from linkflap.chaos.faults.topics import NEW, OLD, RecordsDeletion, TopicRecreated, copied, reached
-from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
+from linkflap.chaos.generator import GeneratorBounds
 from linkflap.chaos.triggers import condition
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.events import TopicGivenUp
@@ -19,6 +20,7 @@ from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import is_data_topic, is_recreated
 from linkflap.spark_verify.verdict.run_checks import _given_up
 from linkflap.topologies import parse
+from tests.scenarios import drawn
 
 # records-deleted: what is deleted, what is refused, where it is generated.
 
@@ -80,18 +82,13 @@ def test_topics_include_the_destinations_of_running_mirrors() -> None:
 
 def test_records_deleted_is_drawn_during_link_cuts_and_only_with_kept_offsets() -> None:
     bounds = GeneratorBounds(faults=("records-deleted", "link-cut"), most=6)
-    drawn = [
-        f
-        for n in range(60)
-        for f in generate(3, n, Coverage(), bounds, guided=False).schedule
-        if f.fault == "records-deleted"
-    ]
-    overtaking = [fault for fault in drawn if condition(fault.when).during]
+    kept = drawn(bounds, 60)
+    deleted = [fault for fault in kept if fault.fault == "records-deleted"]
+    overtaking = [fault for fault in deleted if condition(fault.when).during]
     assert overtaking
-    assert len(overtaking) < len(drawn)
-    moved = GeneratorBounds(mirrors=("mm2",), faults=("records-deleted", "link-cut"), most=6)
-    made = [generate(3, n, Coverage(), moved, guided=False) for n in range(20)]
-    assert {fault.fault for scenario in made for fault in scenario.schedule} == {"link-cut"}
+    assert len(overtaking) < len(deleted)
+    moved = drawn(replace(bounds, mirrors=("mm2",)))
+    assert {fault.fault for fault in moved} == {"link-cut"}
 
 
 # topic-recreated: what a copy of both topics is, what captures and checks leave out, where it
@@ -205,15 +202,7 @@ def test_recreated_topics_are_not_judged_nor_reported_when_a_mirror_gives_them_u
 
 
 def test_topic_recreated_is_drawn_only_if_named_and_only_with_kept_offsets() -> None:
-    def drawn(bounds: GeneratorBounds) -> set[str]:
-        return {
-            fault.fault
-            for n in range(30)
-            for fault in generate(3, n, Coverage(), bounds, guided=False).schedule
-        }
-
-    assert "topic-recreated" in drawn(GeneratorBounds(faults=("topic-recreated", "link-cut")))
-    assert "topic-recreated" not in drawn(
-        GeneratorBounds(mirrors=("mm2",), faults=("topic-recreated", "link-cut"))
-    )
-    assert "topic-recreated" not in drawn(GeneratorBounds())
+    named = GeneratorBounds(faults=("topic-recreated", "link-cut"))
+    assert "topic-recreated" in {fault.fault for fault in drawn(named)}
+    for bounds in (replace(named, mirrors=("mm2",)), GeneratorBounds()):
+        assert "topic-recreated" not in {fault.fault for fault in drawn(bounds)}

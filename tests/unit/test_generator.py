@@ -25,6 +25,7 @@ from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.topology import Topology
 from linkflap.recording.run import check
 from linkflap.topologies import parse
+from tests.scenarios import drawn
 
 # Bounds for the scenarios that tests generate.
 
@@ -171,30 +172,14 @@ def test_a_fault_waits_for_no_more_open_partitions_than_there_are() -> None:
 
 
 def test_every_fault_that_the_runtime_can_do_is_drawn() -> None:
-    drawn = {
-        f.fault
-        for n in range(400)
-        for f in generate(7, n, Coverage(), EVERY, guided=False).schedule
-    }
     upgraded = GeneratorBounds(topologies=("A:3->B",), kafka=("4.1.2",))
-    drawn |= {
-        f.fault
-        for n in range(100)
-        for f in generate(7, n, Coverage(), upgraded, guided=False).schedule
-    }
-    ruled = set(OF_BROKERS_MIRRORS)
-    assert (
-        drawn
-        == set(FAULTS) - IN_CONTAINERS - OF_PROGRAMS - OF_CERTIFICATES - LOSSY - PRIVILEGED - ruled
-    )
+    every = (*drawn(EVERY, 400, seed=7), *drawn(upgraded, 100, seed=7))
+    left_out = IN_CONTAINERS | OF_PROGRAMS | OF_CERTIFICATES | LOSSY | PRIVILEGED
+    assert {f.fault for f in every} == set(FAULTS) - left_out - set(OF_BROKERS_MIRRORS)
     docker = GeneratorBounds(topologies=("A:3->B",), runtime="docker")
-    drawn = {
-        f.fault
-        for n in range(400)
-        for f in generate(7, n, Coverage(), docker, guided=False).schedule
-    }
-    assert drawn >= IN_CONTAINERS
-    assert not drawn & IN_PROCESSES
+    contained = {f.fault for f in drawn(docker, 400, seed=7)}
+    assert contained >= IN_CONTAINERS
+    assert not contained & IN_PROCESSES
 
 
 def test_secured_topologies_are_drawn_as_they_are_and_with_faults_of_their_certificates() -> None:

@@ -49,7 +49,7 @@ def frame_of(screen: Screen) -> str:
     return output.getvalue()
 
 
-def test_lines(clock: Clock) -> None:
+def test_a_run_without_a_terminal_is_a_line_for_each_step(clock: Clock) -> None:
     stream = io.StringIO()
     with PlainLines(stream, clock) as shown:
         shown.phase("start clusters")
@@ -107,7 +107,7 @@ def test_a_closed_stream_does_not_end_the_run(clock: Clock) -> None:
     shown.note("still here")
 
 
-def test_frame(clock: Clock) -> None:
+def test_the_frame_on_a_terminal_has_phase_faults_rates_and_lag(clock: Clock) -> None:
     screen = Screen(terminal(), clock)
     screen.phase("work")
     screen.fault_started("f1", "latency", "A->B", 10)
@@ -141,7 +141,7 @@ def test_names_are_not_markup(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("live", [True, False])
-def test_many_threads(live: bool) -> None:
+def test_threads_that_report_at_once_lose_no_note(live: bool) -> None:
     """The refresh thread of rich and the reporting threads must not deadlock."""
     console = terminal()
     output = console.file
@@ -262,11 +262,6 @@ def scene() -> Scene:
 
 def test_brokers_that_a_reversal_finds_dead_are_no_deaths(scene: Scene) -> None:
     scene.faults = [REVERSE]
-    assert scene.deaths.look() == []
-
-
-def test_processes_ended_by_a_failover_are_explained_after_the_reversal_too(scene: Scene) -> None:
-    scene.reversed()
     assert scene.deaths.look() == []
 
 

@@ -203,11 +203,6 @@ def test_moments_that_no_calendar_has_are_numbers(folder: Path) -> None:
     assert "1e+30 ns after 1970" in page(folder, "unknown").text
 
 
-def test_interrupted(tmp_path: Path) -> None:
-    folder = Recorded(tmp_path / "run", seconds=2.0).write().close("interrupted")
-    assert "its status is interrupted" in page(folder, "unknown").text
-
-
 def test_no_run_directory(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a run directory"):
         html.page(tmp_path, {"verdict": "valid"})

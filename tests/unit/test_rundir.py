@@ -142,15 +142,6 @@ def test_events_without_a_run_fail_where_they_are_written(tmp_path: Path) -> Non
     events.close()
 
 
-def test_a_number_with_which_nothing_can_be_computed_is_refused(tmp_path: Path) -> None:
-    with recorded(tmp_path / "run"):
-        pass
-    path = tmp_path / "run" / "run.json"
-    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"started": 10**400}))
-    with pytest.raises(InputError, match=r"run\.json has a number of 1329 bits, which no run has"):
-        RunReader(tmp_path / "run")
-
-
 def test_an_incomplete_write_leaves_nothing(tmp_path: Path) -> None:
     _, most = soft_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
@@ -370,14 +361,22 @@ def test_bounds_that_cannot_be_take_their_partition_with_them_and_no_other(
     assert damage[0].reason.startswith("entry 1 (of A A.t 0): ")
 
 
-def test_a_run_of_an_older_version_had_its_partitions_in_the_scenario(tmp_path: Path) -> None:
-    RunWriter(tmp_path / "run", run()).close("finished")
-    path = tmp_path / "run" / "run.json"
+def with_document(root: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """A run directory whose run.json is changed."""
+    RunWriter(root / "run", run()).close("finished")
+    path = root / "run" / "run.json"
     document = json.loads(path.read_text())
-    del document["scenario"]["topics"]
-    document["scenario"]["partitions"] = 3
+    change(document)
     path.write_text(json.dumps(document))
-    assert RunReader(tmp_path / "run").run.scenario.topics == TopicSpec()
+    return root / "run"
+
+
+def test_a_run_of_an_older_version_had_its_partitions_in_the_scenario(tmp_path: Path) -> None:
+    def older(document: dict[str, Any]) -> None:
+        del document["scenario"]["topics"]
+        document["scenario"]["partitions"] = 3
+
+    assert RunReader(with_document(tmp_path, older)).run.scenario.topics == TopicSpec()
 
 
 def test_how_topics_were_made_is_kept(tmp_path: Path) -> None:
@@ -415,31 +414,24 @@ def test_rows_claim_no_more_records_than_the_logs_allow(tmp_path: Path, part: st
         ({"progress_within": 1e308}, "progress_within"),
         ({"progress_within": -1}, "progress_within"),
         ({"duration": 10**30}, "duration"),
+        ({"seed": 10**400}, r"run\.json has a number of 1329 bits, which no run has"),
+        (
+            {"workloads": [{"kind": "readers", "home": "A"}] * 1000},
+            "has 1000 workloads, and no run has more than 256",
+        ),
+        (
+            {"topology": {"clusters": [{"name": "A"}] * 10_000, "links": []}},
+            "has 10000 clusters, and no run has more than 256",
+        ),
     ],
+    ids=lambda each: str(each)[:40],
 )
-def test_times_that_no_scenario_has_are_refused(
+def test_a_scenario_with_what_no_run_has_is_refused(
     tmp_path: Path, wrong: dict[str, Any], said: str
 ) -> None:
-    RunWriter(tmp_path / "run", run()).close("finished")
-    path = tmp_path / "run" / "run.json"
-    document = json.loads(path.read_text())
-    document["scenario"] |= wrong
-    path.write_text(json.dumps(document))
+    folder = with_document(tmp_path, lambda document: document["scenario"].update(wrong))
     with pytest.raises(InputError, match=said):
-        RunReader(tmp_path / "run")
-
-
-@pytest.mark.parametrize(("what", "many"), [("clusters", 10_000), ("workloads", 1000)])
-def test_more_parts_than_any_run_has_are_refused(tmp_path: Path, what: str, many: int) -> None:
-    RunWriter(tmp_path / "run", run()).close("finished")
-    path = tmp_path / "run" / "run.json"
-    document = json.loads(path.read_text())
-    holder = document["scenario"] if what == "workloads" else document["scenario"]["topology"]
-    first = {"kind": "readers", "home": "A"} if what == "workloads" else holder[what][0]
-    holder[what] = [first] * many
-    path.write_text(json.dumps(document))
-    with pytest.raises(InputError, match=f"has {many} {what}, and no run has more than 256"):
-        RunReader(tmp_path / "run")
+        RunReader(folder)
 
 
 def test_the_keys_of_producers_take_no_memory(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from linkflap.harness.mirrors.shadow.destination.membership import Membership
 from linkflap.harness.mirrors.shadow.failback import failback_point
 from linkflap.harness.mirrors.shadow.failover import FailoverRun, Handover
 from linkflap.harness.mirrors.shadow.group_offsets import clamped, reached
-from linkflap.harness.mirrors.shadow.journal import Journal, PartitionNote, TopicNote
+from linkflap.harness.mirrors.shadow.journal import Journal, TopicNote
 from linkflap.harness.mirrors.shadow.open_transactions import SOURCE_MARGIN
 from linkflap.harness.mirrors.shadow.partition import Lineage, MirroredLog, Partition, parting
 from linkflap.harness.mirrors.shadow.producer_id_advance import AHEAD, ProducerIdAdvance
@@ -38,6 +38,7 @@ from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.requests import Led, Topic
 from tests.shadows import config
+from tests.unit.test_shadow_log import led as partition
 
 
 def handing(folder: Path, monkeypatch: pytest.MonkeyPatch, *, leader: int) -> Handover:
@@ -90,9 +91,9 @@ class Followers:
         self._mirrored = mirrored
 
     async def settled(self) -> None:
-        for partition in self._mirrored.partitions.values():
-            if partition.raise_to >= 0:
-                self._mirrored.lead(partition, partition.raise_to)
+        for each in self._mirrored.partitions.values():
+            if each.raise_to >= 0:
+                self._mirrored.lead(each, each.raise_to)
 
     def live(self, partition: Partition) -> frozenset[int]:
         return frozenset((1,))
@@ -398,17 +399,6 @@ def test_replicas_that_stand_still_are_not(
 
 
 # The clamp of group offsets (KIP-1279, VK12): never to an offset that the mirror does not have.
-
-
-def partition(**state: Any) -> Partition:
-    return Partition(
-        topic="t",
-        number=0,
-        note=PartitionNote(),
-        epochs=Lineage(),
-        source_epochs=Lineage(),
-        **state,
-    )
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import asyncio
 import dataclasses
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -67,14 +68,15 @@ def stamped(
     *,
     below: int = NEVER,
     ids: Callable[[int], int] | None = None,
-    epoch: int = 20,
+    source_epoch: int = 3,
+    epoch_at: Callable[[int, int], int] = lambda _base, _epoch: 20,
 ) -> Stamped:
     return stamp(
         memoryview(bytearray(raw)),
         position=position,
         below=below,
-        source_epoch=3,
-        epoch_at=lambda _base, _epoch: epoch,
+        source_epoch=source_epoch,
+        epoch_at=epoch_at,
         ids=ids,
     )
 
@@ -115,18 +117,10 @@ def test_mapped_producer_ids_get_a_right_crc_and_keep_everything_else(name: Prod
     before, after = decoded(raw), decoded(stamped(raw, ids=ids).data)
     assert all(b.crc_ok for b in after)
     assert [b.producer_id for b in after] == [ids(7), -1, ids(9)]
-    same = (
-        "base_offset",
-        "length",
-        "attributes",
-        "producer_epoch",
-        "base_sequence",
-        "count",
-        "body",
+    kept = attrgetter(
+        "base_offset", "length", "attributes", "producer_epoch", "base_sequence", "count", "body"
     )
-    assert [[getattr(b, f) for f in same] for b in before] == [
-        [getattr(b, f) for f in same] for b in after
-    ]
+    assert [*map(kept, before)] == [*map(kept, after)]
 
 
 @pytest.mark.parametrize("name", ["negate", "complement"])
@@ -157,17 +151,11 @@ def test_an_abort_marker_is_a_coordinators() -> None:
     )
     (known,) = decoded(kafka_log.marker(42, 0, pid=7, epoch=2, leader_epoch=5))
     assert made.crc_ok
-    same = (
-        "base_offset",
-        "length",
-        "leader_epoch",
-        "attributes",
-        "producer_id",
-        "producer_epoch",
-        "base_sequence",
-        "count",
+    same = attrgetter(
+        *("base_offset", "length", "leader_epoch", "attributes", "producer_id"),
+        *("producer_epoch", "base_sequence", "count"),
     )
-    assert [getattr(made, f) for f in same] == [getattr(known, f) for f in same]
+    assert same(made) == same(known)
     (ours,), (theirs,) = reference.records(made), reference.records(known)
     assert (ours.key, ours.value) == (theirs.key, b"\0\0\0\0\0\x09")
 
@@ -234,16 +222,8 @@ def leading(tmp_path: Path) -> Leader:
     partition.leader_epoch, partition.position, partition.end = 3, 0, 4
     for epoch, start in ((1, 0), (3, 2)):
         partition.epochs.begin(epoch, start)
-    partition.keep(
-        stamp(
-            memoryview(bytearray(BATCHES)),
-            position=0,
-            below=1 << 62,
-            source_epoch=0,
-            epoch_at=lambda base, _: 1 if base < 2 else 3,
-            ids=None,
-        )
-    )
+    epochs = lambda base, _: 1 if base < 2 else 3  # noqa: E731
+    partition.keep(stamped(BATCHES, 0, source_epoch=0, epoch_at=epochs))
     return Leader(mirrored, nothing_behind)
 
 
@@ -293,23 +273,22 @@ def test_an_epoch_that_wrote_nothing_is_forgotten() -> None:
     assert lineage.entries == [(0, 0), (4, 10)]
 
 
-def test_a_follower_that_agrees_gets_no_divergence() -> None:
-    lineage = Lineage([(0, 0), (3, 10)])
-    assert lineage.diverges(-1, 0, 15) is None  # its log is empty
-    assert lineage.diverges(0, 10, 15) is None
-    assert lineage.diverges(3, 15, 15) is None
-
-
-def test_a_follower_with_more_of_an_epoch_is_truncated_to_its_end() -> None:
-    lineage = Lineage([(0, 0), (3, 10)])
-    assert lineage.diverges(0, 12, 15) == (0, 10)
-    assert lineage.diverges(3, 17, 15) == (3, 15)
-
-
-def test_an_epoch_that_is_not_known_is_answered_with_the_one_below() -> None:
-    lineage = Lineage([(0, 0), (3, 10)])
-    assert lineage.diverges(2, 12, 15) == (0, 10)
-    assert lineage.diverges(7, 12, 15) == (3, 15)
+@pytest.mark.parametrize(
+    ("epoch", "end", "diverges"),
+    [
+        pytest.param(-1, 0, None, id="empty"),
+        pytest.param(0, 10, None, id="the same up to an earlier epoch"),
+        pytest.param(3, 15, None, id="the same"),
+        pytest.param(0, 12, (0, 10), id="more of an earlier epoch"),
+        pytest.param(3, 17, (3, 15), id="more of the last epoch"),
+        pytest.param(2, 12, (0, 10), id="an unknown epoch between two"),
+        pytest.param(7, 12, (3, 15), id="an unknown epoch after the last"),
+    ],
+)
+def test_a_follower_is_truncated_where_its_log_leaves_the_lineage(
+    epoch: int, end: int, diverges: tuple[int, int] | None
+) -> None:
+    assert Lineage([(0, 0), (3, 10)]).diverges(epoch, end, 15) == diverges
     assert Lineage().diverges(7, 12, 0) == (7, 0)
 
 
@@ -379,30 +358,25 @@ def read(partition: Partition, offset: int, limit: int) -> tuple[bytes, int]:
     return bytes(found[0]), found[1]
 
 
-@pytest.fixture
-def partition() -> Partition:
-    """Led in epoch 0, offsets 0 to 9 in two batches of five."""
-    made = Partition(
+def led(epochs: Sequence[tuple[int, int]] = (), **more: Any) -> Partition:
+    """A partition whose log has these leader epochs."""
+    return Partition(
         topic="t",
         number=0,
         note=PartitionNote(),
-        epochs=Lineage([(0, 0)]),
+        epochs=Lineage(list(epochs)),
         source_epochs=Lineage(),
-        leader_epoch=0,
-        position=0,
+        **more,
     )
+
+
+@pytest.fixture
+def partition() -> Partition:
+    """Led in epoch 0, offsets 0 to 9 in two batches of five."""
+    made = led([(0, 0)], leader_epoch=0, position=0)
     for first in (0, 5):
         raw = b"".join(map(one, range(first, first + 5)))
-        made.keep(
-            stamp(
-                memoryview(bytearray(raw)),
-                position=first,
-                below=1 << 62,
-                source_epoch=0,
-                epoch_at=lambda _b, _e: 0,
-                ids=None,
-            )
-        )
+        made.keep(stamped(raw, first, source_epoch=0, epoch_at=lambda _base, _epoch: 0))
     made.end = 10
     return made
 

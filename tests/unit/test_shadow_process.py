@@ -38,7 +38,6 @@ from linkflap.harness.mirrors.shadow.journal import (
     Step,
     Steps,
 )
-from linkflap.harness.mirrors.shadow.partition import Lineage, Partition
 from linkflap.harness.mirrors.shadow.shadow import Shadow
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.wire import messages
@@ -57,6 +56,7 @@ from tests.unit.test_shadow_log import (
     ask,
     fetch,
     leading,
+    led,
 )
 
 
@@ -279,14 +279,7 @@ def test_a_step_that_there_is_not_is_named() -> None:
 def test_a_follower_counts_up_to_where_its_log_is_this_one(
     offset: int, last_epoch: int, agreed: int
 ) -> None:
-    partition = Partition(
-        topic="t",
-        number=0,
-        note=PartitionNote(),
-        epochs=Lineage([(1, 0), (3, 5)]),
-        source_epochs=Lineage(),
-        leader_epoch=3,
-    )
+    partition = led([(1, 0), (3, 5)], leader_epoch=3)
     assert partition.agreed(partition.heard(1, offset, 3, last_epoch)) == agreed
     assert partition.agreed(None) == -1
 
@@ -540,14 +533,7 @@ def test_a_malformed_frame_ends_its_connection_alone(
 
 @pytest.mark.parametrize("version", CLIENT_FETCHES)
 def test_clients_of_every_version_are_sent_to_a_follower(leader: Leader, version: int) -> None:
-    asyncio.run(
-        leader.answer(
-            FETCH,
-            17,
-            1,
-            messages.encode_request("fetch", 17, 1, "b", fetch(17, broker=2, offset=4, last=3))[4:],
-        )
-    )
+    ask(leader, FETCH, "fetch", 17, fetch(17, broker=2, offset=4, last=3))
 
     async def play() -> Any:
         async with Serving(leader) as serving:
