@@ -23,6 +23,7 @@ from typing import Final, Protocol
 from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from linkflap.chaos.faults.base import data_partitions
 from linkflap.harness.model.interference import APIS
 from linkflap.harness.model.protocols import MirrorStage, ReportsStage, World
 from linkflap.harness.model.scenario import FaultSpec
@@ -44,12 +45,7 @@ def source(spec: FaultSpec) -> str:
 
 def home_partitions(cluster: str, world: World) -> list[tuple[str, int]]:
     """(topic, partition) of the data topics whose home is this cluster."""
-    return [
-        (topic, n)
-        for topic, count in dict(world.topics).items()
-        if is_data_topic(topic, world.deployment.topology.named(cluster))
-        for n in range(count)
-    ]
+    return data_partitions(world, world.deployment.topology.named(cluster))
 
 
 def mirror_holds(spec: FaultSpec, world: World, least: int = 1) -> bool:

@@ -42,9 +42,7 @@ LISTED = {
     "chaos/faults": "`linkflap list`",
     "chaos/scenarios": "`linkflap list`",
     "chaos/cases/kafka": "docs/track-record.md",
-    "chaos/cases/mirror_maker": "docs/track-record.md",
     "chaos/cases/cluster_mirroring": "docs/track-record.md",
-    "chaos/cases/guarantees": "docs/track-record.md",
     "spark_verify/checks": "docs/checks.md",
 }
 """Folders of things that have a name each, and where those are listed."""

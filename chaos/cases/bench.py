@@ -24,8 +24,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from linkflap.chaos.cases.tools import wire
-from linkflap.chaos.cases.tools.clients import (
+from linkflap.chaos.cases import wire
+from linkflap.chaos.cases.clients import (
     CaseMember,
     JavaMember,
     JavaTransactional,
@@ -34,12 +34,12 @@ from linkflap.chaos.cases.tools.clients import (
     Transactional,
     bridge,
 )
-from linkflap.chaos.cases.tools.logs import batches
-from linkflap.chaos.cases.tools.wire import Wire
+from linkflap.chaos.cases.logs import batches, markers, records
+from linkflap.chaos.cases.wire import Wire, WireTransactional
 from linkflap.chaos.faults.leaders import reordered
 from linkflap.harness.log.reference import ReferenceBatch
 from linkflap.harness.mirrors import make_mirror
-from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from linkflap.harness.model.protocols import Broker, Cluster, Deployment, Mirror, Recorder
 from linkflap.harness.model.scenario import MirrorSpec, Option
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, Topology
@@ -122,6 +122,21 @@ def wait_for(
     return until(condition, within=within, what=what, every=every, state=state)
 
 
+def happens(
+    what: str, condition: Callable[[], object], *, within: float = WITHIN, every: float = 0.02
+) -> bool:
+    """As `wait_for`, for what may never happen: whether it did in time."""
+    try:
+        return bool(wait_for(what, condition, within=within, every=every))
+    except DeadlineExceeded:
+        return False
+
+
+def _named(settings: Mapping[str, T]) -> dict[str, T]:
+    """Settings by their own names, which are written with `_` for `.`."""
+    return {name.replace("_", "."): value for name, value in settings.items()}
+
+
 def transaction(writer: Transactional, topic: str, *values: bytes, commit: bool = True) -> None:
     """One transaction with these records, committed or aborted."""
     writer.begin()
@@ -167,6 +182,10 @@ class Bench:
     def closing(self, client: Closes) -> None:
         """Has a client closed at the end of the run."""
         self._open.callback(quietly, client)
+
+    def at_end(self, end: Callable[[], None]) -> None:
+        """Calls `end` at the end of the run."""
+        self._open.callback(end)
 
     def name(self, base: str) -> str:
         """A name that no other run has."""
@@ -215,6 +234,18 @@ class Bench:
             if broker.state == "running":
                 self.led(name, partitions=partitions, by=broker)
         return name
+
+    def delete_topic(self, topic: str) -> None:
+        """Deletes a topic of A, and waits until it is gone."""
+        admin = self.admin()  # its answers end with it
+        admin.delete_topics([topic])[topic].result(WITHIN)
+
+        def gone() -> bool:
+            with suppress(KafkaException):
+                return topic not in admin.list_topics(timeout=10).topics
+            return False
+
+        wait_for(f"{topic} to be gone", gone, every=0.05)
 
     def led(
         self, topic: str, *, partitions: int = 1, by: Broker | None = None, cluster: str = "A"
@@ -308,7 +339,7 @@ class Bench:
     ) -> Transactional:
         """A transactional producer of the variant's client; settings by librdkafka's or Java's own
         names, `_` for `.`."""
-        given = {name.replace("_", "."): value for name, value in settings.items()}
+        given = _named(settings)
         made: Transactional
         if self.variant.client == "java":
             made = JavaTransactional(
@@ -319,9 +350,18 @@ class Bench:
         self.closing(made)
         return made
 
+    def wire_transactional(
+        self, base: str = "writer", *, cluster: str = "A", timeout: float = 60.0
+    ) -> WireTransactional:
+        """A transactional producer of single requests, whose transactions time out after so many
+        seconds."""
+        id = self.name(base)
+        coordinator = self.coordinator(id, cluster=cluster)
+        return WireTransactional(id, coordinator, self.ask(coordinator), timeout=timeout)
+
     def member(self, group: str, cluster: str = "A", **settings: str) -> CaseMember:
         """A consumer of the variant's client; settings as for `transactional`."""
-        given = {name.replace("_", "."): value for name, value in settings.items()}
+        given = _named(settings)
         made: CaseMember
         if self.variant.client == "java":
             made = JavaMember(self.java(cluster), self.bootstrap(cluster), group, given)
@@ -356,8 +396,14 @@ class Bench:
 
     def producer(self, cluster: str = "A", **settings: str | int | bool) -> Producer:
         """librdkafka's producer without transactions."""
-        given = {name.replace("_", "."): value for name, value in settings.items()}
-        return Producer(quiet(self.bootstrap(cluster)) | {"linger.ms": 0} | given)
+        return Producer(quiet(self.bootstrap(cluster)) | {"linger.ms": 0} | _named(settings))
+
+    def consumer(self, group: str, cluster: str = "A", **settings: str | int | bool) -> Consumer:
+        """librdkafka's consumer, which commits nothing by itself."""
+        given = {"group.id": group, "enable.auto.commit": False} | _named(settings)
+        made = Consumer(quiet(self.bootstrap(cluster)) | given)
+        self.closing(made)
+        return made
 
     def write(
         self, topic: str, values: Sequence[bytes], partition: int = 0, cluster: str = "A"
@@ -403,6 +449,24 @@ class Bench:
         """The batches of one replica, from its files."""
         return batches(self.broker(broker, cluster).log_dir, (topic, partition))
 
+    def log_end(
+        self, topic: str, partition: int = 0, *, broker: int = 1, cluster: str = "A"
+    ) -> int:
+        """Where the log of one replica ends, from its files."""
+        log = self.log(topic, partition, broker=broker, cluster=cluster)
+        return max((batch.last_offset + 1 for batch in log), default=0)
+
+    def logged(
+        self, topic: str, partition: int = 0, *, broker: int = 1, cluster: str = "A"
+    ) -> list[str]:
+        """The values of the data records of one replica as texts, from its files."""
+        log = self.log(topic, partition, broker=broker, cluster=cluster)
+        return [(record.value or b"").decode(errors="replace") for record in records(log)]
+
+    def markers(self, topic: str, *, broker: int = 1, cluster: str = "A") -> list[str]:
+        """The markers of one replica of partition 0 in words, from its files."""
+        return [one.words for one in markers(self.log(topic, broker=broker, cluster=cluster))]
+
     def read(
         self,
         topic: str,
@@ -417,13 +481,9 @@ class Bench:
             "stable" if isolation == "read_committed" else "high", topic, partition, cluster
         )
         start = self.bound("start", topic, partition, cluster)
-        settings = {
-            "group.id": self.name("reader"),
-            "isolation.level": isolation,
-            "enable.auto.commit": False,
-        }
+        settings = {"group.id": self.name("reader"), "isolation.level": isolation}
         consumer = Consumer(
-            quiet(self.bootstrap(cluster)) | settings | {"enable.partition.eof": True}
+            quiet(self.bootstrap(cluster)) | settings | {"enable.auto.commit": False}
         )
         found: list[tuple[int, bytes]] = []
         try:

@@ -68,10 +68,12 @@ class BranchMirror:
         """State -> how many partitions are in it, by describe."""
         return Counter(row.state for row in self.rows())
 
-    def mirrors(self, partitions: int) -> None:
+    def mirrors(self, partitions: int, between: Sequence[Callable[[], object]] = ()) -> None:
         """Creates and starts it, once the log of the mirrors' states is there, and waits until
-        every partition is MIRRORING."""
+        every partition is MIRRORING. `between`: calls after it was created, before its start."""
         self.created()
+        for call in between:
+            call()
         self.started()
         self.mirroring(partitions)
 
@@ -127,7 +129,13 @@ def one_coordinator(bench: Bench, cluster: str = "B") -> None:
 
 @contextmanager
 def branch_mirror(
-    bench: Bench, topic: str, to: str = "B", *, source: str = "A", groups: str = "(?!)"
+    bench: Bench,
+    topic: str,
+    to: str = "B",
+    *,
+    source: str = "A",
+    groups: str = "(?!)",
+    name: str = "mirror",
 ) -> Iterator[BranchMirror]:
     """A mirror that is not created yet, of a topic of `source`, on cluster `to`. `groups` is a Java
     regular expression: whose offsets are synced; as it is, nobody's. Raises InputError for a Kafka
@@ -140,11 +148,11 @@ def branch_mirror(
         names.mirror["bootstrap"]: bench.deployment.links[f"{source}->{to}"].bootstrap,
         names.mirror["groups"]: groups,
     }
-    folder = bench.folder / f"admin-{source}-{to}-{bench.stamp}"
+    folder = bench.folder / f"admin-{name}-{source}-{to}-{bench.stamp}"
     with closing(MirrorAdmin(build, java_for(build.version), folder, bench.bootstrap(to))) as admin:
         yield BranchMirror(
             admin=admin,
-            name=bench.name(f"mirror-of-{source}"),
+            name=bench.name(f"{name}-of-{source}"),
             topic=topic,
             configs=configs,
             aligning=names.aligning,

@@ -66,29 +66,26 @@ class StoredResult:
 def row(case: Case, result: CaseResult) -> StoredResult:
     """The stored form of a result, with the present time."""
     low, high = interval(result.shown, result.runs)
+    given = {name: getattr(result, name) for name in _AS_THEY_ARE}
     return StoredResult(
         format=FORMAT,
         date=datetime.now(UTC).date().isoformat(),
-        case=case.name,
-        version=result.version,
         client=result.variant.client,
         transactions=result.variant.transactions,
-        outcome=result.outcome,
-        shown=result.shown,
-        runs=result.runs,
-        needed=result.needed,
-        controls=result.controls,
         low=round(low, 4),
         high=round(high, 4),
         expected=None if result.expected is None else result.expected.shows,
         schedule=case.schedule,
-        seconds=result.seconds,
         linkflap=VERSION,
-        why=result.why,
-        failures=result.failures,
-        facts=result.facts,
-        control_facts=result.control_facts,
+        **given,
     )
+
+
+_AS_THEY_ARE: Final = (
+    *("case", "version", "outcome", "shown", "runs", "needed", "controls", "seconds", "why"),
+    *("failures", "facts", "control_facts"),
+)
+"""The fields that a stored result takes over from the result of a case."""
 
 
 def store(folder: Path, new: StoredResult) -> Path:

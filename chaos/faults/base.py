@@ -14,7 +14,7 @@ from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Bite, Direction, World
 from linkflap.harness.model.scenario import FaultSpec, Option, Scenario
 from linkflap.harness.model.texts import nearest
-from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 
@@ -143,23 +143,29 @@ def milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1000, 3)
 
 
-def watch_answered(
-    before: float | None,
-    world: World,
-    observable: str,
-    expected: object,
-    measure: Measure,
-    *,
-    within: float,
-) -> Bite:
-    """As `watch`. There is no bite if the round trip before the fault (`before`, in seconds) was
-    not answered.
-    """
-    if before is None:
-        return Bite(
-            bit=False,
-            observable=observable,
-            measured="no answer before the fault either",
-            expected=expected,
-        )
-    return watch(world, observable, expected, measure, within=within)
+class Answering:
+    """A target that answers round trips. `before`: the seconds of one before the fault; None if it
+    was not answered."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.before: float | None = None
+
+    def bite(
+        self, observable: str, expected: object, measure: Measure, *, within: float = BITES_WITHIN
+    ) -> Bite:
+        """As `watch`; but silence proves nothing of a target that did not answer before."""
+        if self.before is None:
+            measured = "no answer before the fault either"
+            return Bite(bit=False, observable=observable, measured=measured, expected=expected)
+        return watch(self._world, observable, expected, measure, within=within)
+
+
+def data_partitions(world: World, names: tuple[str, ...]) -> list[TopicPartition]:
+    """The partitions of the run's data topics that are at home on clusters of these names."""
+    return [
+        (topic, number)
+        for topic, count in dict(world.topics).items()
+        if is_data_topic(topic, names)
+        for number in range(count)
+    ]

@@ -20,11 +20,10 @@ from confluent_kafka.admin import AdminClient
 
 from linkflap.chaos.faults.base import (
     BITES_WITHIN,
+    Answering,
     FaultBase,
-    Measure,
     milliseconds,
     number,
-    watch_answered,
 )
 from linkflap.harness.model.errors import (
     DeadlineExceeded,
@@ -63,7 +62,7 @@ def broker_reason(target: str, topology: Topology) -> str | None:
     return f"{target!r} is not a broker; this topology has {known}"
 
 
-class BrokerParts:
+class BrokerParts(Answering):
     """One broker as the target of one fault."""
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
@@ -74,8 +73,8 @@ class BrokerParts:
             raise InputError(
                 f"fault {spec.id!r} targets {spec.target!r}, which is no broker of this deployment"
             ) from None
-        self._world, self._target = world, spec.target
-        self.before: float | None = None
+        super().__init__(world)
+        self._target = spec.target
         self._holds = 0
 
     def answers(self, *, within: float) -> float | None:
@@ -89,13 +88,12 @@ class BrokerParts:
         with contextlib.suppress(KafkaException):
             self._holds = len(self._held(AdminClient(quiet(self.cluster.bootstrap))))
 
-    def bite(
-        self, observable: str, expected: object, measure: Measure, *, within: float = BITES_WITHIN
-    ) -> Bite:
-        """As `base.watch_answered`."""
-        return watch_answered(
-            self.before, self._world, observable, expected, measure, within=within
-        )
+    def shut_down(self) -> None:
+        """Shuts the broker down gracefully, from any state."""
+        if self.broker.state == "paused":
+            self.broker.resume()
+        if self.broker.state != "stopped":
+            self.broker.stop()
 
     def unanswered(self) -> tuple[bool, object]:
         """A measurement: whether the broker no longer answers."""
@@ -339,7 +337,34 @@ _MEGABYTE: Final = 1 << 20
 _ENDS_WITHIN: Final = 60.0
 
 
-class BrokerDiskFull(BrokerFault):
+class _DiskFault(BrokerFault):
+    """A fault of the disk of a broker's log directory: meanwhile its logs are on a disk of the
+    fault's own."""
+
+    _disk: SmallDisk
+
+    def unlimit(self) -> None:
+        """Ends the limit on the broker's writes, if the fault has set one."""
+
+    @abstractmethod
+    def shut_down(self) -> None:
+        """Ends the broker, so that its logs can be moved back."""
+
+    def heal(self) -> Sequence[str]:
+        broker = self._parts.broker
+        try:
+            self.unlimit()
+            if self._disk.mounted:
+                self.shut_down()
+                self._disk.take_back()
+        except (LinkflapError, OSError) as error:
+            raise FaultError(
+                f"the logs of {broker.cluster}/{broker.id} are not back on their own disk: {error}"
+            ) from error
+        return ["its logs are back on their own disk", *self._parts.heal()]
+
+
+class BrokerDiskFull(_DiskFault):
     """Fills the disk of a broker's log directory; option spare (MB left free for its start, then
     filled too). Needs root.
 
@@ -389,19 +414,10 @@ class BrokerDiskFull(BrokerFault):
             "ended_again": self._ended_again,
         }
 
-    def heal(self) -> Sequence[str]:
-        broker = self._parts.broker
-        try:
-            if self._disk.mounted:
-                if broker.state == "paused":
-                    broker.resume()
-                broker.kill()
-                self._disk.take_back()
-        except (LinkflapError, OSError) as error:
-            raise FaultError(
-                f"the logs of {broker.cluster}/{broker.id} are not back on their own disk: {error}"
-            ) from error
-        return ["its logs are back on their own disk", *self._parts.heal()]
+    def shut_down(self) -> None:
+        if self._parts.broker.state == "paused":
+            self._parts.broker.resume()
+        self._parts.broker.kill()
 
 
 def _exits_by_itself(broker: Broker) -> bool:
@@ -422,7 +438,7 @@ _LEAST_RATE: Final = 16.0
 _BITES_WITHIN: Final = 60.0
 
 
-class BrokerDiskSlow(BrokerFault):
+class BrokerDiskSlow(_DiskFault):
     """Slows down the disk of a broker's log directory; option rate (KB/s). Needs root.
 
     Breaks    every append waits: producers with acks=all wait for the slowest in-sync replica,
@@ -449,14 +465,11 @@ class BrokerDiskSlow(BrokerFault):
         super().__init__(spec, world)
         self._rate = int(number(self._values, "rate") * _KILOBYTE)
         broker = self._parts.broker
-        self._disk = SlowDisk(broker.log_dir, f"{broker.cluster}-{broker.id}")
+        self._disk: SlowDisk = SlowDisk(broker.log_dir, f"{broker.cluster}-{broker.id}")
         self.expected = f"{self._rate // _KILOBYTE} KB/s"
 
     def take_down(self, broker: Broker) -> None:
-        if broker.state == "paused":
-            broker.resume()
-        if broker.state != "stopped":
-            broker.stop()
+        self._parts.shut_down()
         try:
             self._disk.put(spare=_SPARE)
         finally:
@@ -485,21 +498,11 @@ class BrokerDiskSlow(BrokerFault):
         }
         return bitten(limited, free) and answers, seen
 
-    def heal(self) -> Sequence[str]:
-        broker = self._parts.broker
-        try:
-            self._disk.fast()
-            if self._disk.mounted:
-                if broker.state == "paused":
-                    broker.resume()
-                if broker.state != "stopped":
-                    broker.stop()
-                self._disk.take_back()
-        except (LinkflapError, OSError) as error:
-            raise FaultError(
-                f"the logs of {broker.cluster}/{broker.id} are not back on their own disk: {error}"
-            ) from error
-        return ["its logs are back on their own disk", *self._parts.heal()]
+    def unlimit(self) -> None:
+        self._disk.fast()
+
+    def shut_down(self) -> None:
+        self._parts.shut_down()
 
 
 def bitten(limited: float, free: float) -> bool:
@@ -612,10 +615,7 @@ class ClockSkew(BrokerFault):
         self._restart(broker, self._off)
 
     def _restart(self, broker: Broker, seconds: float) -> None:
-        if broker.state == "paused":
-            broker.resume()
-        if broker.state != "stopped":
-            broker.stop()
+        self._parts.shut_down()
         self._world.deployment.skew_clock(broker.cluster, broker.id, seconds)
         try:
             broker.start()

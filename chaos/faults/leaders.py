@@ -54,7 +54,48 @@ class PartitionMetadata:
     in_sync: frozenset[int]
 
 
-class LeadershipMove(FaultBase):
+class _LeaderFault(FaultBase):
+    """A fault of the leaders of one cluster's partitions. `_before`: their metadata before it."""
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        super().__init__(spec, world)
+        self._cluster = cluster_of(spec, world)
+        self._before: dict[TopicPartition, PartitionMetadata] = {}
+
+    def _metadata(self) -> dict[TopicPartition, PartitionMetadata]:
+        """All partitions of the cluster. Raises FaultError."""
+        try:
+            topics = self._admin(self._cluster.name).list_topics(timeout=10).topics
+        except KafkaException as error:
+            raise FaultError(
+                f"cluster {self._cluster.name} does not say who leads: {error}"
+            ) from error
+        return {
+            (name, number): PartitionMetadata(
+                leader=p.leader, replicas=tuple(p.replicas), in_sync=frozenset(p.isrs)
+            )
+            for name, topic in topics.items()
+            for number, p in topic.partitions.items()
+        }
+
+    @property
+    def _addresses(self) -> list[str]:
+        """Of the brokers that run."""
+        brokers = self._cluster.brokers.values()
+        return [broker.client_address for broker in brokers if broker.state == "running"]
+
+    def _reorder(self, orders: Mapping[TopicPartition, Sequence[int]]) -> None:
+        """Reassigns the replicas in these orders, and elects the first of each. Raises
+        FaultError."""
+        try:
+            asyncio.run(reordered(self._addresses, orders))
+        except Unanswered as error:
+            raise FaultError(
+                f"cluster {self._cluster.name} did not move leaders or replicas: {error}"
+            ) from error
+
+
+class LeadershipMove(_LeaderFault):
     """Moves the leaders of a cluster's partitions to other brokers, and back to the preferred
     leaders at the end; option of.
 
@@ -81,8 +122,7 @@ class LeadershipMove(FaultBase):
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
-        self._of, self._cluster = str(self._values["of"]), cluster_of(spec, world)
-        self._before: dict[TopicPartition, PartitionMetadata] = {}
+        self._of = str(self._values["of"])
         self._wanted: dict[TopicPartition, tuple[int, ...]] = {}
 
     reason = staticmethod(cluster_reason)
@@ -98,45 +138,23 @@ class LeadershipMove(FaultBase):
                 f"cluster {self._cluster.name} has no partitions of {self._of} with two replicas in"
                 " sync; give it two brokers or more, and topics that it leads itself"
             )
-        self._elect(self._wanted)
+        self._reorder(self._wanted)
 
     def _led(self) -> dict[TopicPartition, PartitionMetadata]:
         """The partitions of this fault (option of) that the cluster's own brokers replicate and
         lead."""
-        try:
-            topics = AdminClient(quiet(self._cluster.bootstrap)).list_topics(timeout=10).topics
-        except KafkaException as error:
-            raise FaultError(
-                f"cluster {self._cluster.name} does not say who leads: {error}"
-            ) from error
         mine = self._cluster.brokers.keys()
         return {
-            (name, number): PartitionMetadata(
-                leader=p.leader, replicas=tuple(p.replicas), in_sync=frozenset(p.isrs)
-            )
-            for name, topic in topics.items()
+            (topic, number): led
+            for (topic, number), led in self._metadata().items()
             if (
-                name in COORDINATORS
+                topic in COORDINATORS
                 if self._of == "coordinators"
-                else not name.startswith(_INTERNAL)
+                else not topic.startswith(_INTERNAL)
             )
-            for number, p in topic.partitions.items()
-            if p.leader in mine and mine >= set(p.replicas)
+            and led.leader in mine
+            and mine >= set(led.replicas)
         }
-
-    def _elect(self, orders: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Reassigns the replicas in these orders, and elects the first of each. Raises
-        FaultError."""
-        try:
-            asyncio.run(
-                reordered(
-                    [broker.client_address for broker in self._cluster.brokers.values()], orders
-                )
-            )
-        except Unanswered as error:
-            raise FaultError(
-                f"cluster {self._cluster.name} did not move leaders: {error}"
-            ) from error
 
     def bite(self) -> Bite:
         expected = f"the chosen leader of all {len(self._wanted)} partitions"
@@ -168,7 +186,7 @@ class LeadershipMove(FaultBase):
                 if not _as_before(now.get((topic, n)), led)
             ]
             if left:
-                self._elect({tp: led.replicas for tp, led in self._before.items()})
+                self._reorder({tp: led.replicas for tp, led in self._before.items()})
             return not left
 
         what = f"the partitions of {self._cluster.name} to have their leaders again"
@@ -265,10 +283,9 @@ LEAST_BROKERS: Final = 3
 STEP_WITHIN: Final = 60.0
 
 Wanted = Callable[[PartitionMetadata], bool]
-Reached = Callable[[], bool]
 
 
-class UncleanElection(FaultBase):
+class UncleanElection(_LeaderFault):
     """Elects a leader that lacks acknowledged records. The fault is declared lossy and needs three
     brokers.
 
@@ -290,8 +307,6 @@ class UncleanElection(FaultBase):
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
-        self._cluster = cluster_of(spec, world)
-        self._before: dict[TopicPartition, PartitionMetadata] = {}
         self._in_sync: dict[str, str | None] = {}
         self._elected = -1
         self._kept: dict[TopicPartition, int] = {}
@@ -338,7 +353,7 @@ class UncleanElection(FaultBase):
         topics = sorted({topic for topic, _ in self._before})
         self._in_sync = {topic: own_value(self._cluster, topic) for topic in topics}
         set_values(self._cluster, {topic: "1" for topic in topics})
-        self._reordered(dict.fromkeys(self._before, (first, second)))
+        self._reorder(dict.fromkeys(self._before, (first, second)))
         self._wait_for(
             lambda led: led.in_sync == {first, second} == set(led.replicas),
             "to have two replicas in sync",
@@ -357,7 +372,8 @@ class UncleanElection(FaultBase):
             ends = answered_bounds(admin, self._before, "high", within=5.0)
             return any(end > self._kept[tp] for tp, end in ends.items())
 
-        self._until(acknowledged, "clients to write records that only one replica has")
+        what = "clients to write records that only one replica has"
+        wait(acknowledged, within=STEP_WITHIN, what=what)
 
     def _elect(self, first: Broker, second: Broker) -> None:
         """The first broker dies, and the second is elected."""
@@ -367,18 +383,14 @@ class UncleanElection(FaultBase):
         }
         second.start()
         self._requested = now()
-        self._until(self._request_election, f"broker {second.id} to be elected")
+        what = f"broker {second.id} to be elected"
+        wait(self._request_election, within=STEP_WITHIN, what=what)
 
     def _request_election(self) -> bool:
         """Repeats the request for the election until it is carried out: a broker that has just
         restarted is still fenced."""
-        addresses = [
-            broker.client_address
-            for broker in self._cluster.brokers.values()
-            if broker.state == "running"
-        ]
         try:
-            asyncio.run(elected(addresses, list(self._before)))
+            asyncio.run(elected(self._addresses, list(self._before)))
             return all(led.leader == self._elected for led in self._now().values())
         except (Unanswered, FaultError):
             return False
@@ -448,11 +460,8 @@ class UncleanElection(FaultBase):
             raise FaultError(
                 f"a broker of {self._cluster.name} was not started again: {error}"
             ) from error
-        self._until(
-            self._restored,
-            f"the partitions of {self._cluster.name} to have their replicas again",
-            within=HEALS_WITHIN,
-        )
+        what = f"the partitions of {self._cluster.name} to have their replicas again"
+        wait(self._restored, within=HEALS_WITHIN, what=what)
         set_values(self._cluster, self._in_sync)
         return [
             f"all {len(self._before)} partitions have their replicas in sync again",
@@ -468,7 +477,7 @@ class UncleanElection(FaultBase):
                 if tp not in now or not now[tp].in_sync >= set(led.replicas)
             ]
             if wrong or any(now[tp].replicas != led.replicas for tp, led in self._before.items()):
-                self._reordered({tp: led.replicas for tp, led in self._before.items()})
+                self._reorder({tp: led.replicas for tp, led in self._before.items()})
                 return False
         except FaultError:
             return False
@@ -476,22 +485,13 @@ class UncleanElection(FaultBase):
 
     def _led(self) -> dict[TopicPartition, PartitionMetadata]:
         """The partitions of the cluster's home topics, from its metadata. Raises FaultError."""
-        try:
-            topics = self._admin(self._cluster.name).list_topics(timeout=10).topics
-        except KafkaException as error:
-            raise FaultError(
-                f"cluster {self._cluster.name} does not say who leads: {error}"
-            ) from error
-        topology = self._world.deployment.topology
+        homes = self._world.deployment.topology.named(self._cluster.name)
         return {
-            (name, number): PartitionMetadata(
-                leader=p.leader, replicas=tuple(p.replicas), in_sync=frozenset(p.isrs)
-            )
-            for name, topic in topics.items()
-            if name in self._world.topics
-            and is_data_topic(name, topology.named(self._cluster.name))
-            for number, p in topic.partitions.items()
-            if p.leader in self._cluster.brokers or (name, number) in self._before
+            tp: led
+            for tp, led in self._metadata().items()
+            if tp[0] in self._world.topics
+            and is_data_topic(tp[0], homes)
+            and (led.leader in self._cluster.brokers or tp in self._before)
         }
 
     def _now(self) -> Mapping[TopicPartition, PartitionMetadata]:
@@ -506,23 +506,7 @@ class UncleanElection(FaultBase):
                 return False
             return len(now) == len(self._before) and all(state(led) for led in now.values())
 
-        self._until(there, f"the partitions of {self._cluster.name} {what}")
-
-    def _until(self, condition: Reached, what: str, *, within: float = STEP_WITHIN) -> None:
-        wait(condition, within=within, every=0.1, what=what)
-
-    def _reordered(self, orders: Mapping[TopicPartition, Sequence[int]]) -> None:
-        addresses = [
-            broker.client_address
-            for broker in self._cluster.brokers.values()
-            if broker.state == "running"
-        ]
-        try:
-            asyncio.run(reordered(addresses, orders))
-        except Unanswered as error:
-            raise FaultError(
-                f"cluster {self._cluster.name} did not change replicas: {error}"
-            ) from error
+        wait(there, within=STEP_WITHIN, what=f"the partitions of {self._cluster.name} {what}")
 
 
 def read_lost(

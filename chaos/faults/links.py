@@ -20,12 +20,11 @@ from typing import ClassVar, Final
 
 from linkflap.chaos.faults.base import (
     BITES_WITHIN,
+    Answering,
     FaultBase,
-    Measure,
     direction,
     milliseconds,
     number,
-    watch_answered,
 )
 from linkflap.harness.model.errors import (
     DeadlineExceeded,
@@ -66,7 +65,7 @@ def link_reason(target: str, topology: Topology) -> str | None:
     return f"{target!r} is not a link; this topology has {', '.join(known)}"
 
 
-class LinkPath:
+class LinkPath(Answering):
     """One link as the target of one fault."""
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
@@ -77,8 +76,8 @@ class LinkPath:
             raise InputError(
                 f"fault {spec.id!r} targets {spec.target!r}, but the links are {known}"
             ) from None
-        self._owner, self._world = spec.id, world
-        self.before: float | None = None
+        super().__init__(world)
+        self._owner = spec.id
 
     def measure_before(self, *, quick: float = math.inf) -> None:
         """Measures the round trip before the fault: again, ten times at most, until one took no
@@ -135,14 +134,6 @@ class LinkPath:
             "ended_after_ms": milliseconds(took),
         }
         return seconds is None and took < within / 2, seen
-
-    def bite(
-        self, observable: str, expected: object, measure: Measure, *, within: float = BITES_WITHIN
-    ) -> Bite:
-        """As `base.watch_answered`."""
-        return watch_answered(
-            self.before, self._world, observable, expected, measure, within=within
-        )
 
     def heal(self) -> list[str]:
         """Removes the fault's own cut and toxics from the link, and checks that they are gone.

@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from linkflap.chaos.faults.base import FaultBase, wait, watch
+from linkflap.chaos.faults.base import FaultBase, data_partitions, wait, watch
 from linkflap.chaos.faults.clusters import ElectedLoss
 from linkflap.harness.model.errors import (
     DeadlineExceeded,
@@ -42,13 +42,18 @@ from linkflap.harness.wire.offsets import answered_bounds, bounds, quiet
 
 def link_reason(target: str, topology: Topology) -> str | None:
     """None if `target` is a link of the topology, or the reverse of one."""
+    return _no_link(
+        target, topology, "{0!r} has no mirror; mirrors run on {1}, and back once they are reversed"
+    )
+
+
+def _no_link(target: str, topology: Topology, sentence: str) -> str | None:
+    """None if `target` is a link, or the reverse of one; otherwise the sentence, with the target
+    and the links in it."""
     links = [link.name for link in topology.links]
     if target in links or Target.parse(target).back in links:
         return None
-    return (
-        f"{target!r} has no mirror; mirrors run on {', '.join(links) or 'no link'}, and back once "
-        "they are reversed"
-    )
+    return sentence.format(target, ", ".join(links) or "no link")
 
 
 def target_of(spec: FaultSpec, world: World, does: str) -> Mirror:
@@ -94,12 +99,7 @@ _ASK_SECONDS: Final = 5.0
 def mirrored_way(target: str, topology: Topology) -> str | None:
     """None if `target` is a link, or the reverse of a link whose mirror can be reversed; otherwise
     the reason in one sentence."""
-    links = [link.name for link in topology.links]
-    if target in links or Target.parse(target).back in links:
-        return None
-    return (
-        f"{target!r} is no link; clients fail over along {', '.join(links) or 'no link'}, and back"
-    )
+    return _no_link(target, topology, "{0!r} is no link; clients fail over along {1}, and back")
 
 
 class _Failover(FaultBase):
@@ -613,14 +613,7 @@ class MirrorSourceMoved(FaultBase):
 
     def _ends(self, address: str) -> Mapping[TopicPartition, int]:
         """High watermarks of the source's data topics; partitions without a leader are left out."""
-        admin = AdminClient(quiet(address))
-        known = dict(self._world.topics)
-        wanted = [
-            (name, n)
-            for name, count in known.items()
-            if is_data_topic(name, self._homes)
-            for n in range(count)
-        ]
+        admin, wanted = AdminClient(quiet(address)), data_partitions(self._world, self._homes)
         return answered_bounds(admin, wanted, "high", within=_ANSWERS_WITHIN)
 
     def bite(self) -> Bite:

@@ -18,7 +18,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from linkflap.chaos.faults.base import FaultBase, number, wait, watch
+from linkflap.chaos.faults.base import FaultBase, data_partitions, number, wait, watch
 from linkflap.chaos.faults.clusters import cluster_of, cluster_reason
 from linkflap.harness.model import events
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError
@@ -514,13 +514,7 @@ class RecordsDeletion(FaultBase):
     def _choose(self, admin: AdminClient) -> bool:
         """Chooses the offsets up to which records are deleted. Returns whether there is something
         to delete."""
-        topics = dict(self._world.topics)
-        own = [
-            (name, n)
-            for name, count in topics.items()
-            if is_data_topic(name, self._world.deployment.topology.named(self._home))
-            for n in range(count)
-        ]
+        own = data_partitions(self._world, self._world.deployment.topology.named(self._home))
         start = answered_bounds(admin, own, "start", within=ANSWERS_WITHIN)
         stable = answered_bounds(admin, own, "stable", within=ANSWERS_WITHIN)
         self._wanted = {tp: end for tp, end in stable.items() if end > start.get(tp, end)}

@@ -1,15 +1,12 @@
 """Scenario files (TOML): a scenario that a user wrote, or a built-in one written out. Reading one
 executes nothing.
 
-schema   the typed model, and the JSON Schema for editors that is generated from it
-reader   the position in a file: errors with the line and the nearest name
-read     file -> Scenario
-write    Scenario -> file
+schema   the typed model, the JSON Schema for editors that is generated from it; Scenario -> file
+read     file -> Scenario; errors have the line and the nearest name
 """
 
 from linkflap.chaos.scenario_file.read import LOADS_CLASSES, check_kafka, is_file, read
-from linkflap.chaos.scenario_file.schema import KEYS, json_schema
-from linkflap.chaos.scenario_file.write import render, save
+from linkflap.chaos.scenario_file.schema import KEYS, json_schema, render, save
 
 __all__ = [
     "KEYS",

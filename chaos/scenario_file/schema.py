@@ -2,35 +2,44 @@
 editors complete and check.
 
 Every table refuses unknown names. The legal names of faults, mirrors, workloads, checks and
-triggers come from the registries, so the schema has a new one at once.
+triggers come from the registries, so the schema has a new one at once. `render` writes a scenario
+as a file; the reader makes the same scenario of it again.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
+import tomli_w
 from msgspec import Meta
 
 from linkflap.chaos.default_workloads import KINDS as SEVERAL
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.triggers import known
 from linkflap.harness.mirrors import MIRRORS
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import (
     LIBRARIES,
     LIBRDKAFKA,
+    NO_MIRROR,
     PROGRESS_WITHIN,
     SCHEMA_VERSION,
     CapturedFrom,
     Option,
     Record,
+    Scenario,
+    WorkloadSpec,
+    least_of,
 )
 from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS
 from linkflap.topologies import TOPOLOGIES
+from linkflap.topologies.notation import arrows
 
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 Between = Annotated[list[Seconds], Meta(min_length=2, max_length=2)]  # a tuple crashes msgspec 0.22
@@ -325,3 +334,73 @@ def _describe(table: dict[str, Any], every: Iterable[Mapping[str, OptionAbout]])
         name: {"description": "; or ".join(dict.fromkeys(abouts))}
         for name, abouts in sorted(found.items())
     }
+
+
+def render(scenario: Scenario) -> str:
+    """The file's text, without defaults."""
+    theirs = {w.library for w in scenario.workloads if w.kind != COMMAND}
+    common = theirs.pop() if len(theirs) == 1 else LIBRDKAFKA
+    file = ScenarioFile(
+        schema=SCHEMA_VERSION,
+        name=scenario.name,
+        topology=arrows(scenario.topology),
+        workload=[_workload(w, common) for w in scenario.workloads],
+        about=scenario.about,
+        seed=scenario.seed,
+        duration=scenario.duration,
+        progress_within=scenario.progress_within,
+        runtime=scenario.runtime,
+        clients=common,
+        checks=list(scenario.checks),
+        mirror=MirrorTable()
+        if scenario.mirror == NO_MIRROR
+        else MirrorTable(kind=scenario.mirror.kind, options=dict(scenario.mirror.options)),
+        topics=msgspec.convert(scenario.topics, TopicsTable, from_attributes=True),
+        cluster={
+            c.name: msgspec.convert(c, ClusterTable, from_attributes=True)
+            for c in scenario.topology.clusters
+            if c.config or c.commands
+        },
+        fault=msgspec.convert(scenario.schedule, list[FaultTable], from_attributes=True),
+        minimums=MinimumsTable(**_asked(scenario)),
+        budgets=BudgetsTable(**_fields(scenario.budgets)),
+    )
+    tables: dict[str, Any] = msgspec.to_builtins(file)
+    if scenario.mirror != NO_MIRROR:
+        tables["mirror"] = {"kind": file.mirror.kind, **tables["mirror"]}
+    return tomli_w.dumps({name: value for name, value in tables.items() if value != {}})
+
+
+def _workload(spec: WorkloadSpec, common: str) -> WorkloadTable:
+    """`common` is the client library of the file; one that differs from it is written."""
+    table = msgspec.convert(spec, WorkloadTable, from_attributes=True)
+    usual = LIBRDKAFKA if spec.kind == COMMAND else common
+    return msgspec.structs.replace(table, library=None) if spec.library == usual else table
+
+
+def save(scenario: Scenario, path: Path) -> None:
+    """Writes a new file. Raises InputError if the file exists or cannot be written."""
+    text = render(scenario)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(
+            f"{path} exists, and --save overwrites nothing; name another file"
+        ) from None
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written ({error.strerror}); name another file with --save"
+        ) from None
+
+
+def _asked(scenario: Scenario) -> dict[str, Any]:
+    """The minimums that differ from those that follow from the workloads."""
+    follow = _fields(least_of(scenario.workloads))
+    return {
+        name: least for name, least in _fields(scenario.minimums).items() if least != follow[name]
+    }
+
+
+def _fields(values: object) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.to_builtins(values).items() if value is not None}

@@ -17,11 +17,11 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from filelock import FileLock
@@ -170,76 +170,87 @@ def own() -> OwnerEntry:
     return _mine().entry
 
 
+def _set(field_: str, to: Callable[[tuple[Any, ...]], Iterable[object]]) -> None:
+    def changed(entry: OwnerEntry) -> OwnerEntry:
+        new: dict[str, Any] = {field_: tuple(to(getattr(entry, field_)))}
+        return replace(entry, **new)
+
+    change(changed)
+
+
+def _add(field_: str, item: object) -> None:
+    _set(field_, lambda held: (*held, item))
+
+
+def _remove(field_: str, item: object) -> None:
+    """Removes every item that is equal."""
+    _set(field_, lambda held: (each for each in held if each != item))
+
+
 def add_child(child: Identity) -> None:
-    change(lambda entry: replace(entry, children=(*entry.children, child)))
+    _add("children", child)
 
 
 def remove_child(child: Identity) -> None:
-    change(lambda entry: replace(entry, children=tuple(c for c in entry.children if c != child)))
+    _remove("children", child)
 
 
 def add_contained(process: Identity) -> None:
     """A process in a container on this machine: its memory counts as this owner's."""
-    change(lambda entry: replace(entry, contained=(*entry.contained, process)))
+    _add("contained", process)
 
 
 def remove_contained(process: Identity) -> None:
-    change(
-        lambda entry: replace(entry, contained=tuple(c for c in entry.contained if c != process))
-    )
+    _remove("contained", process)
 
 
 def add_engine(engine: str) -> None:
     """Registers a Docker engine, before the first container with this owner's label is created
     there.
     """
-    change(lambda entry: replace(entry, engines=(*entry.engines, engine)))
+    _add("engines", engine)
 
 
 def remove_engine(engine: str) -> None:
     """Forgets one `add_engine`."""
 
-    def without(entry: OwnerEntry) -> OwnerEntry:
-        left = list(entry.engines)
+    def without(engines: tuple[str, ...]) -> list[str]:
+        left = list(engines)
         if engine in left:
             left.remove(engine)
-        return replace(entry, engines=tuple(left))
+        return left
 
-    change(without)
+    _set("engines", without)
 
 
 def add_mount(path: Path) -> None:
     """A folder on which something is going to be mounted, and must not be after this process."""
-    change(lambda entry: replace(entry, mounts=(*entry.mounts, str(path.absolute()))))
+    _add("mounts", str(path.absolute()))
 
 
 def remove_mount(path: Path) -> None:
-    """Unmounts the folder's file system, and removes it from the ledger."""
-    change(
-        lambda entry: replace(
-            entry, mounts=tuple(m for m in entry.mounts if m != str(path.absolute()))
-        )
-    )
+    """Removes from the ledger a folder on which nothing is mounted any more."""
+    _remove("mounts", str(path.absolute()))
 
 
 def add_attached(cluster: Attached) -> None:
     """A cluster on which this process is going to make topics and groups of its own."""
-    change(lambda entry: replace(entry, attached=(*entry.attached, cluster)))
+    _add("attached", cluster)
 
 
 def remove_attached(cluster: Attached) -> None:
     """Removes the cluster from the ledger: this process has no topics or groups there any more."""
-    change(lambda entry: replace(entry, attached=tuple(a for a in entry.attached if a != cluster)))
+    _remove("attached", cluster)
 
 
 def add_broken(undo: BrokerCommand) -> None:
     """A broker that is going to be down or paused, and must not be after this process."""
-    change(lambda entry: replace(entry, broken=(*entry.broken, undo)))
+    _add("broken", undo)
 
 
 def remove_broken(undo: BrokerCommand) -> None:
     """It serves again."""
-    change(lambda entry: replace(entry, broken=tuple(b for b in entry.broken if b != undo)))
+    _remove("broken", undo)
 
 
 def add_service(key: str, path: Path) -> None:
@@ -266,17 +277,13 @@ def service(key: str) -> Path | None:
 
 def add_folder(path: Path) -> None:
     """A folder that must not outlive this process."""
-    change(lambda entry: replace(entry, folders=(*entry.folders, str(path.absolute()))))
+    _add("folders", str(path.absolute()))
 
 
 def remove_folder(path: Path) -> None:
     """Removes the folder now, and its entry in the ledger."""
     trusted_folders.remove(path)
-    change(
-        lambda entry: replace(
-            entry, folders=tuple(f for f in entry.folders if f != str(path.absolute()))
-        )
-    )
+    _remove("folders", str(path.absolute()))
 
 
 def _undone(entry: OwnerEntry) -> Iterator[str]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from linkflap.harness.machine import cache, children
 from linkflap.harness.machine import java as javas
@@ -45,9 +44,6 @@ from linkflap.harness.runtimes.kraft.installation import (
     service_command,
 )
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
-
-if TYPE_CHECKING:
-    pass
 
 
 class ProcessCluster(KraftCluster):

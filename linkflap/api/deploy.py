@@ -284,11 +284,11 @@ class _Session:
         self._clients.stop()
         self._sampler.stop()
         self._settings.stop()
-        able = world.able_mirrors
-        for mirror in world.running_mirrors:
-            mirror.stop() if drained and mirror in able else mirror.crash()
-        for name in world.to_capture(self._bystanders.clusters):
-            world.capture("2-end", name)
+        if drained:
+            run_end.stop_mirrors(world)
+        else:
+            side_by_side(mirror.crash for mirror in world.running_mirrors)
+        world.capture_rest(self._bystanders.clusters)
         own = self._clients.workloads_of_own()
         self._writer.revise(replace(self._scenario, workloads=(*self._scenario.workloads, *own)))
         if self._clients.crashes:

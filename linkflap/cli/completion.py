@@ -7,14 +7,17 @@ the mirrors' options and values.
 Bash breaks words at `=` and `:`, so that `--set delivery=ex` arrives as four words. They are joined
 again. The answer is only the text after the last of these characters, since bash inserts no more.
 Zsh and fish insert complete words: for `--mirror=m` the answer is `--mirror=mm2`.
+
+The catalogue of `linkflap list` has every name that a user can give, with a description.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.shell_completion import (
@@ -26,6 +29,9 @@ from click.shell_completion import (
     add_completion_class,
     split_arg_string,
 )
+
+if TYPE_CHECKING:
+    from linkflap.harness.model.option import OptionAbout
 
 Items = list[CompletionItem[str]]
 _BREAKS: Final = "=:"
@@ -171,8 +177,6 @@ def topologies(ctx: click.Context, parameter: click.Parameter, incomplete: str) 
 
 def titles(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
     """The arguments of `linkflap list`."""
-    from linkflap.chaos.catalogue import catalogue
-
     return _names((*catalogue(), "options"), incomplete)
 
 
@@ -184,3 +188,53 @@ def run_directories(ctx: click.Context, parameter: click.Parameter, incomplete: 
         (f"{RUNS}/{path.name}" for path in RUNS.glob("*") if path.is_dir()), reverse=True
     )
     return _names(there, incomplete) or [CompletionItem(incomplete, type="dir")]
+
+
+def catalogue() -> Mapping[str, Mapping[str, str]]:
+    """Title -> name -> description in one line."""
+    from linkflap.chaos.default_workloads import KINDS as SEVERAL
+    from linkflap.chaos.faults import FAULTS
+    from linkflap.chaos.scenarios import SCENARIOS, about
+    from linkflap.chaos.triggers import documented, known
+    from linkflap.harness.mirrors import MIRRORS
+    from linkflap.harness.model.scenario import LIBRARIES
+    from linkflap.harness.model.security import WORDS
+    from linkflap.harness.workloads import COMMAND, KINDS
+    from linkflap.spark_verify.checks import REGISTRY
+    from linkflap.spark_verify.checks.base import RUN_GUARANTEES
+    from linkflap.topologies import TOPOLOGIES
+
+    return {
+        "scenarios": {name: about(name) for name in SCENARIOS},
+        "topologies": {name: _first_paragraph(build) for name, build in TOPOLOGIES.items()},
+        "security": dict(WORDS),
+        "mirrors": {
+            name: _first_paragraph(inspect.getmodule(kind.make)) for name, kind in MIRRORS.items()
+        },
+        "workloads": {name: kind.about for name, kind in KINDS.items()}
+        | {COMMAND: "a program of your own (linkflap docs own-application)", **SEVERAL},
+        "clients": dict(LIBRARIES),
+        "faults": {name: _first_paragraph(fault) for name, fault in FAULTS.items()},
+        "triggers": {name: _first_paragraph(documented(name)) for name in known()},
+        "checks": {name: check.guarantee for name, check in REGISTRY.items()}
+        | dict(RUN_GUARANTEES),
+    }
+
+
+def options() -> Mapping[str, Mapping[str, OptionAbout]]:
+    """`mirror NAME`, `workload NAME` or `fault NAME` -> option -> its values, default and
+    description."""
+    from linkflap.chaos.faults import FAULTS
+    from linkflap.harness.mirrors import MIRRORS
+    from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS
+
+    return {
+        **{f"mirror {name}": kind.about for name, kind in MIRRORS.items()},
+        **{f"workload {name}": kind.options for name, kind in KINDS.items()},
+        f"workload {COMMAND}": COMMAND_OPTIONS,
+        **{f"fault {name}": fault.options for name, fault in FAULTS.items() if fault.options},
+    }
+
+
+def _first_paragraph(thing: object) -> str:
+    return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())

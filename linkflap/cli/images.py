@@ -83,11 +83,16 @@ def _fix(asked: str) -> str:
 def check(asked: Sequence[str], base: str | None) -> int:
     """Shows which images exist; builds and fetches none. Exit code 255 if an image is missing, or
     cannot run Kafka."""
-    from linkflap.harness.runtimes.docker.images import custom_image
+    from linkflap.harness.runtimes.docker.images import custom_image, proxy_image, python_image
+    from linkflap.harness.runtimes.docker.images.builds import identity
     from linkflap.harness.runtimes.docker.images.kafka_image import built, there
 
     missing = False
-    for what, name in custom_image.besides().items():
+    for what, names in (
+        ("Toxiproxy", (proxy_image.tag(), proxy_image.OFFICIAL)),
+        ("this machine's Python", (python_image.tag(),)),
+    ):
+        name = next(filter(identity, names), None)
         missing |= name is None
         click.echo(name or f"{what} has no image yet; make it: linkflap images build")
     for one in asked:

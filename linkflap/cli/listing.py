@@ -34,16 +34,18 @@ def list_(what: str | None, as_json: bool) -> int:
     options. `mirrors` and `options` also list every option with its values and its
     default.
     """
-    from linkflap.chaos.catalogue import catalogue, options
-
-    known = catalogue()
+    known = completion.catalogue()
     if what == OPTIONS:
-        every = options()
+        every = completion.options()
         click.echo(json.dumps({OPTIONS: _plain(every)}) if as_json else _keys() + _options(every))
     elif what is None or what in known:
         chosen = known if what is None else {what: known[what]}
         mirrors = (
-            {name: about for name, about in options().items() if name.startswith("mirror ")}
+            {
+                name: about
+                for name, about in completion.options().items()
+                if name.startswith("mirror ")
+            }
             if what == "mirrors"
             else {}
         )

@@ -355,8 +355,7 @@ def perform(
     watch()
     stop_mirrors(world)
     _phase(writer, progress, "capturing logs")
-    for name in world.to_capture(bystanders.clusters):
-        world.capture("2-end", name)
+    world.capture_rest(bystanders.clusters)
     if clients.crashes:
         raise EnvironmentFailure(
             f"a client of the workload failed: {clients.crashes[0]}; report it with {writer.root}"

@@ -72,6 +72,11 @@ class RunWorld:
             if n in running_clusters or n in died or not self.captures.current(n)
         ]
 
+    def capture_rest(self, died: Collection[str]) -> None:
+        """Captures the logs that must still be captured when the run ends (`to_capture`)."""
+        for name in self.to_capture(died):
+            self.capture("2-end", name)
+
     @property
     def running_mirrors(self) -> list[Mirror]:
         return [mirror for mirror in list(self.mirrors.values()) if mirror.alive]

@@ -175,8 +175,8 @@ def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_noth
 def test_a_normal_end_names_a_container_of_somebody_elses_and_can_be_tried_again(
     engine: Any,
 ) -> None:
+    from linkflap.harness.runtimes.docker.engine import create_network
     from linkflap.harness.runtimes.docker.images import proxy_image
-    from linkflap.harness.runtimes.docker.network import create_network
 
     network = create_network()
     guest = engine.containers.run(

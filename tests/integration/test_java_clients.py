@@ -20,7 +20,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
 
 from linkflap.api.fixtures import FixtureRun
-from linkflap.chaos.cases.tools.wire import TRANSACTION, Wire
+from linkflap.chaos.cases.wire import TRANSACTION, Wire
 from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.harness.capture.logs import Captures
 from linkflap.harness.jvm import Bridge

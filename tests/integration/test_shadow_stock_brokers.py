@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from linkflap.chaos.cases.tools.wire import Wire, record_batch
+from linkflap.chaos.cases.wire import Wire, record_batch
 from linkflap.harness.mirrors.shadow.batches import MARGIN
 from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.journal import PAUSE_AT, Journal

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from linkflap.chaos.cases import case_named, registry, results, track_record
+from linkflap.chaos.cases import case_named, logs, registry, results, track_record
 from linkflap.chaos.cases.bench import Bench, Client, TransactionProtocol, Variant
 from linkflap.chaos.cases.case import (
     CLAIMS,
@@ -27,10 +27,9 @@ from linkflap.chaos.cases.case import (
 from linkflap.chaos.cases.cluster_mirroring.outages import connections
 from linkflap.chaos.cases.cluster_mirroring.producer_ids import _ids
 from linkflap.chaos.cases.kafka import replication
-from linkflap.chaos.cases.mirror_maker.offsets import committed, syncs
+from linkflap.chaos.cases.mirror_maker import committed, syncs
 from linkflap.chaos.cases.runner import Benches, CaseResult, check, run_case
-from linkflap.chaos.cases.tools import logs
-from linkflap.chaos.cases.tools.wire import ProducerIdentity, record_batch
+from linkflap.chaos.cases.wire import ProducerIdentity, record_batch
 from linkflap.cli.case import _MATRIX, _benches, _worst
 from linkflap.harness.jvm import failure
 from linkflap.harness.log import reference

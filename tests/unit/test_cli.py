@@ -20,11 +20,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from linkflap.chaos.catalogue import catalogue
 from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
 from linkflap.chaos.schedule import check
 from linkflap.cli import commands
 from linkflap.cli.commands import linkflap
+from linkflap.cli.completion import catalogue
 from linkflap.cli.exec_ import to_repeat
 from linkflap.cli.log_options import logs_request, option_value
 from linkflap.cli.output import annotate, check_junit

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from linkflap.chaos.cases.tools.wire import record_batch
+from linkflap.chaos.cases.wire import record_batch
 from linkflap.harness.log import layout
 from linkflap.harness.model.history import Poll
 from linkflap.harness.rundir import RunReader

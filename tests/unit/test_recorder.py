@@ -22,7 +22,7 @@ import msgspec
 import psutil
 import pytest
 
-from linkflap.chaos.cases.tools.wire import ProducerIdentity, record_batch
+from linkflap.chaos.cases.wire import ProducerIdentity, record_batch
 from linkflap.harness.machine import children
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.history import Operation

@@ -29,8 +29,15 @@ from linkflap.harness.model.security import (
 )
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.runtimes import probe
-from linkflap.harness.runtimes.kraft import first_records
-from linkflap.harness.runtimes.kraft.secrets import Authority, ClusterSecrets
+from linkflap.harness.runtimes.kraft.secrets import (
+    PREFIXED,
+    TOPIC,
+    Acl,
+    Authority,
+    ClusterSecrets,
+    append_to_checkpoint,
+    scram_user,
+)
 from linkflap.harness.wire.bulk import Pieces
 from linkflap.harness.wire.stream import Stream
 from linkflap.topologies.notation import arrows, parse
@@ -156,14 +163,14 @@ def test_an_address_is_a_text_that_knows_how_it_is_entered() -> None:
 def test_first_records_stand_between_those_of_the_release_and_the_footer(tmp_path: Path) -> None:
     path = tmp_path / "bootstrap.checkpoint"
     path.write_bytes(CHECKPOINT)
-    acl = first_records.Acl(
+    acl = Acl(
         user="reader",
-        resource=first_records.TOPIC,
+        resource=TOPIC,
         name="A.",
         operation=3,
-        pattern=first_records.PREFIXED,
+        pattern=PREFIXED,
     )
-    first_records.add(tmp_path, [first_records.scram_user("client", "secret"), acl.record])
+    append_to_checkpoint(tmp_path, [scram_user("client", "secret"), acl.record])
     batches = list(reference.batches(path.read_bytes()))
     assert [batch.base_offset for batch in batches] == [0, 1, 2, 4]
     assert all(batch.crc_ok for batch in batches)

@@ -8,18 +8,15 @@ import uuid
 from collections.abc import Callable
 from typing import Final
 
-from confluent_kafka import Consumer
-
+from linkflap.chaos.cases import wire
 from linkflap.chaos.cases.bench import ONE, PAIR, WITHIN, Bench, wait_for
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools import wire
-from linkflap.chaos.cases.tools.clients import CaseMember, RawJavaConsumer
-from linkflap.chaos.cases.tools.wire import Wire
+from linkflap.chaos.cases.clients import CaseMember, RawJavaConsumer
+from linkflap.chaos.cases.wire import Wire
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import pause
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.offsets import quiet
 
 BEYOND = 10
 
@@ -51,31 +48,22 @@ def commit_beyond_end(bench: Bench, *, clamped: bool) -> Observation:
 def _read_on(bench: Bench, topic: str, group: str, end: int) -> list[int]:
     """The offsets that the group gets before its position is the log's end; one more record shows
     that it reads."""
-    settings = {
-        "group.id": group,
-        "auto.offset.reset": "latest",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-    }
-    consumer = Consumer(quiet(bench.bootstrap()) | settings)
+    consumer = bench.consumer(group, auto_offset_reset="latest", enable_partition_eof=True)
+    consumer.subscribe([topic])
     read: list[int] = []
     written = False
-    try:
-        consumer.subscribe([topic])
 
-        def read_up() -> bool:
-            nonlocal written
-            for message in consumer.consume(100, 0.2):
-                if message.error() is None:
-                    read.append(message.offset() or 0)
-                elif not written:
-                    bench.write(topic, [b"last"])
-                    written = True
-            return bool(read) and read[-1] >= end
+    def read_up() -> bool:
+        nonlocal written
+        for message in consumer.consume(100, 0.2):
+            if message.error() is None:
+                read.append(message.offset() or 0)
+            elif not written:
+                bench.write(topic, [b"last"])
+                written = True
+        return bool(read) and read[-1] >= end
 
-        wait_for(f"group {group} to read the last record", read_up, state=lambda: read)
-    finally:
-        consumer.close()
+    wait_for(f"group {group} to read the last record", read_up, state=lambda: read)
     return read
 
 
@@ -122,9 +110,8 @@ def committed_epoch_ahead(bench: Bench, epoch: int) -> Observation:
 
 
 def _librdkafka(bench: Bench, topic: str, group: str) -> Callable[[], int]:
-    consumer = Consumer(quiet(bench.bootstrap()) | {"group.id": group, "enable.auto.commit": False})
+    consumer = bench.consumer(group)
     consumer.subscribe([topic])
-    bench.closing(consumer)
     return lambda: sum(message.error() is None for message in consumer.consume(100, 0.5))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -10,12 +9,11 @@ from typing import Final
 
 from confluent_kafka import TopicPartition
 
-from linkflap.chaos.cases.bench import PAIR, Bench, wait_for
+from linkflap.chaos.cases.bench import PAIR, Bench, happens, wait_for
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools.wire import Wire, record_batch
+from linkflap.chaos.cases.wire import Wire, record_batch
 from linkflap.harness.mirrors.cluster_mirroring.admin import MIRRORING, VerbRefused
-from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import pause
 
 PARTITIONS, BACKLOG, SIZE = 40, 25, 20_000
@@ -167,7 +165,7 @@ def lag_of_a_silent_source(bench: Bench, *, silent: bool) -> Observation:
     bench.write(topic, [b"%d" % n for n in range(MIRRORED)])
     with branch_mirror(bench, topic) as mirror:
         mirror.mirrors(1)
-        wait_for("B to have all", lambda: _end(bench, topic, "B") == MIRRORED, every=0.2)
+        wait_for("B to have all", lambda: bench.log_end(topic, cluster="B") == MIRRORED, every=0.2)
         try:
             if silent:
                 link.add_toxic("timeout", "responses", {"timeout": 0}, owner=OWNER)
@@ -180,17 +178,12 @@ def lag_of_a_silent_source(bench: Bench, *, silent: bool) -> Observation:
                 for row in mirror.rows():
                     words = f"{row.state}, lag {row.lag}"
                     described[words] = described.get(words, 0) + 1
-                missing = min(missing, _end(bench, topic, "A") - _end(bench, topic, "B"))
+                missing = min(missing, bench.log_end(topic) - bench.log_end(topic, cluster="B"))
                 pause(0.2, lambda: False)
         finally:
             link.clear(owner=OWNER)
     facts = {"missing_on_B_all_the_time": missing, "describe": described}
     return Observation(shown=missing > 0 and f"{MIRRORING}, lag 0" in described, facts=facts)
-
-
-def _end(bench: Bench, topic: str, cluster: str) -> int:
-    """Where a log ends, by its bytes."""
-    return max((batch.last_offset + 1 for batch in bench.log(topic, cluster=cluster)), default=0)
 
 
 FEW_PARTITIONS: Final = 4
@@ -212,8 +205,7 @@ def stop_of_a_dying_source(bench: Bench, *, dies: bool) -> Observation:
         except VerbRefused as error:
             answer = error.name
         if answer == "accepted":
-            with contextlib.suppress(DeadlineExceeded):
-                wait_for("all to be STOPPED", lambda: mirror.states() == STOPPED, every=0.3)
+            happens("all to be STOPPED", lambda: mirror.states() == STOPPED, every=0.3)
         states = dict(mirror.states())
     return Observation(
         shown=answer == "accepted" and states != STOPPED,

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from linkflap.chaos.cases.bench import ONE, PAIR, Bench, transaction
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools.wire import ProducerIdentity, record_batch
-from linkflap.chaos.cases.wire_transactions import WireTransactional
+from linkflap.chaos.cases.wire import ProducerIdentity, record_batch
 from linkflap.harness.mirrors.shadow.batches import complement, negate, region
 
 Formula = Callable[[int], int]
@@ -115,7 +114,7 @@ def negative_ids(bench: Bench, *, mapped: bool) -> Observation:
     """A batch of a transaction that is open; with the id as it is, or as the draft would have
     mapped it."""
     topic = bench.topic()
-    writer = WireTransactional(bench)
+    writer = bench.wire_transactional()
     own = writer.producer
     if mapped:
         batch = record_batch(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import Final
 
-from linkflap.chaos.cases.bench import WITHIN, Bench, wait_for
+from linkflap.chaos.cases import wire
+from linkflap.chaos.cases.bench import WITHIN, Bench, happens, wait_for
 from linkflap.chaos.cases.branch_mirror import STOPPED, BranchMirror, branch_mirror, one_coordinator
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools import wire
 from linkflap.harness.mirrors.cluster_mirroring.admin import VerbRefused
 from linkflap.harness.mirrors.cluster_mirroring.administration import write_to_brokers
 from linkflap.harness.mirrors.cluster_mirroring.state_topic import STATES
@@ -33,21 +34,15 @@ def promotion_forgotten(bench: Bench, *, moved: bool) -> Observation:
     topic = bench.topic()
     bench.write(topic, [b"of A"] * _OF_A)
     with branch_mirror(bench, topic) as mirror:
-        mirror.created()
-        one_coordinator(bench)
-        mirror.started()
-        mirror.mirroring(1)
+        mirror.mirrors(1, between=(partial(one_coordinator, bench),))
         promoted(mirror)
         bench.write(topic, [b"of B"], cluster="B")
-        number = given_up(bench)
+        number = empty_state_partition(bench)
         if moved:
             bench.lead(STATES, number, bench.broker(2, "B"), "B")
         leader = bench.ask(bench.up("B")).leadership(topic)[0].leader
         bench.lead(topic, 0, bench.broker(2 if leader == 3 else 3, "B"), "B")
-        with contextlib.suppress(DeadlineExceeded):
-            wait_for(
-                f"{topic} to be {STOPPED} again", lambda: mirror.states() == PROMOTED, every=0.5
-            )
+        happens(f"{topic} to be {STOPPED} again", lambda: mirror.states() == PROMOTED, every=0.5)
         states = dict(mirror.states())
         answers = write_to_brokers(bench.admin("B"), bench.bootstrap("B"), [topic])
         facts = {
@@ -71,7 +66,7 @@ def promoted(mirror: BranchMirror) -> None:
     wait_for(what, stopped, within=2 * WITHIN, every=1.0, state=mirror.states)
 
 
-def given_up(bench: Bench) -> int:
+def empty_state_partition(bench: Bench) -> int:
     """A partition of __mirror_state that keeps no state. Raises EnvironmentFailure."""
     for number in sorted(bench.ask(bench.up("B")).leadership(STATES)):
         if not bench.log(STATES, number, cluster="B"):
@@ -105,14 +100,11 @@ def failback_from_zero(bench: Bench, *, moved: bool) -> Observation:
     topic = bench.topic()
     bench.write(topic, [b"of A %d" % n for n in range(RECORDS)])
     with branch_mirror(bench, topic) as away:
-        away.created()
-        one_coordinator(bench)
-        away.started()
-        away.mirroring(1)
+        away.mirrors(1, between=(partial(one_coordinator, bench),))
         bench.ends_at(RECORDS, topic)
         promoted(away)
     bench.write(topic, [b"of B %d" % n for n in range(OF_B)], cluster="B")
-    number = given_up(bench)
+    number = empty_state_partition(bench)
     if moved:
         bench.lead(STATES, number, bench.broker(2, "B"), "B")
     with branch_mirror(bench, topic, "A", source="B") as back:
@@ -135,7 +127,7 @@ def _ends(bench: Bench, topic: str) -> list[int]:
     ends: list[int] = []
 
     def followed() -> bool:
-        ends.append(max((batch.last_offset + 1 for batch in bench.log(topic)), default=0))
+        ends.append(bench.log_end(topic))
         return ends[-1] >= RECORDS + OF_B
 
     try:
@@ -171,15 +163,13 @@ def states_moved(bench: Bench, *, move: bool) -> Observation:
         def truncated() -> bool:
             leaders = wire.answered(bench.bootstrap("B").split(",")[0], topic)
             for number, one in leaders.items():
-                log = bench.log(topic, number, broker=one.leader, cluster="B")
-                end = max((batch.last_offset + 1 for batch in log), default=0)
+                end = bench.log_end(topic, number, broker=one.leader, cluster="B")
                 shortest[number] = min(shortest[number], end)
             return min(shortest.values()) < RECORDS
 
         if move:
             _moved(bench)
-        with contextlib.suppress(DeadlineExceeded):
-            wait_for("a leader's log to be shorter", truncated, within=WATCHED, every=0.02)
+        happens("a leader's log to be shorter", truncated, within=WATCHED)
         facts = {
             "mirrored": RECORDS,
             "shortest_logs_of_leaders": {str(number): end for number, end in shortest.items()},

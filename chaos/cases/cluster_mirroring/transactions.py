@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Final
 
-from linkflap.chaos.cases.bench import PAIR, Bench, wait_for
+from linkflap.chaos.cases.bench import PAIR, Bench, happens
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools.logs import markers, records
-from linkflap.chaos.cases.tools.wire import ProducerIdentity, Wire, record_batch
-from linkflap.chaos.cases.wire_transactions import WireTransactional
-from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.chaos.cases.logs import markers, records
+from linkflap.chaos.cases.wire import ProducerIdentity, Wire, record_batch
 from linkflap.topologies import parse
 
 Y_RECORDS = 3
@@ -25,7 +22,7 @@ def failover_ends(bench: Bench, how: str) -> Observation:
     topic = bench.topic()
     mirror = bench.mirror("shadow", open_transactions=how)
     mirror.start()
-    y, x = WireTransactional(bench, "Y"), WireTransactional(bench, "X")
+    y, x = bench.wire_transactional("Y"), bench.wire_transactional("X")
     for writer, values in ((y, [b"of Y"] * Y_RECORDS), (x, [b"of X"])):
         writer.add((topic, 0))
         writer.write((topic, 0), *values)
@@ -70,7 +67,7 @@ def outcome_split(bench: Bench, *, open_at_the_failover: bool) -> Observation:
     topic = bench.topic()
     mirror = bench.mirror("shadow")
     mirror.start()
-    writer = WireTransactional(bench, "X")
+    writer = bench.wire_transactional("X")
     writer.add((topic, 0))
     writer.write((topic, 0), *[b"of X"] * RECORDS)
     commit_error = "" if open_at_the_failover else writer.end(commit=True)
@@ -85,8 +82,8 @@ def outcome_split(bench: Bench, *, open_at_the_failover: bool) -> Observation:
         "commit_on_A": commit_error,
         "A_read_committed": read["A"],
         "B_read_committed": read["B"],
-        "A_markers": [one.words for one in markers(bench.log(topic))],
-        "B_markers": [one.words for one in markers(bench.log(topic, cluster="B"))],
+        "A_markers": bench.markers(topic),
+        "B_markers": bench.markers(topic, cluster="B"),
     }
     return Observation(
         shown=commit_error == "none" and read["A"] == RECORDS and not read["B"], facts=facts
@@ -129,13 +126,12 @@ def _ended(bench: Bench, topic: str) -> Observation:
     for broker in bench.cluster("B").brokers.values():
         if broker.state == "running":
             bench.led(topic, partitions=PARTITIONS, by=broker)
-    with contextlib.suppress(DeadlineExceeded):
-        wait_for(
-            "the transaction to end everywhere",
-            lambda: not _open(bench, topic),
-            within=ENDED_WITHIN,
-            every=0.5,
-        )
+    happens(
+        "the transaction to end everywhere",
+        lambda: not _open(bench, topic),
+        within=ENDED_WITHIN,
+        every=0.5,
+    )
     left = _open(bench, topic)
     facts = {"partitions": PARTITIONS, "commit": "acknowledged", "without_a_marker": left}
     return Observation(shown=0 < len(left) < PARTITIONS, facts=facts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -11,16 +10,14 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench, wait_for
+from linkflap.chaos.cases import wire
+from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench, happens, wait_for
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools import wire
-from linkflap.chaos.cases.tools.logs import records
-from linkflap.chaos.cases.tools.wire import Wire
-from linkflap.chaos.cases.wire_transactions import WireTransactional
+from linkflap.chaos.cases.wire import Wire
 from linkflap.harness.log import layout
 from linkflap.harness.mirrors.cluster_mirroring.admin import MIRRORING
-from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.messages import Error
 from linkflap.harness.wire.requests import fetch
@@ -62,17 +59,12 @@ def unclean_election(bench: Bench, *, unclean: bool) -> Observation:
     on_b: list[str] = []
 
     def the_same() -> bool:
-        on_a[:] = (
-            (record.value or b"").decode() for record in records(bench.log(topic, broker=leader))
-        )
-        on_b[:] = (
-            (record.value or b"").decode() for record in records(bench.log(topic, cluster="B"))
-        )
+        on_a[:] = bench.logged(topic, broker=leader)
+        on_b[:] = bench.logged(topic, cluster="B")
         return on_a == on_b
 
     # the lag says nothing: it is 0 while the destination has more than the source
-    with contextlib.suppress(DeadlineExceeded):
-        wait_for("both logs to be the same", the_same, every=0.5)
+    happens("both logs to be the same", the_same, every=0.5)
     if first.state == "stopped":
         first.start()
     differ = [n for n, (a, b) in enumerate(zip(on_a, on_b, strict=False)) if a != b]
@@ -165,7 +157,7 @@ def read_while_truncated(bench: Bench, *, forced: bool) -> Observation:
     link = bench.deployment.links["A->B"]
     _filled(bench, topic)
     first = bench.bound("high", topic)
-    writer = WireTransactional(bench, timeout=600.0)
+    writer = bench.wire_transactional(timeout=600.0)
     writer.add((topic, 0))
     for number in range(OPEN):
         writer.write((topic, 0), b"open %d" % number)
@@ -248,16 +240,7 @@ def paused_follower(bench: Bench, *, pause: bool) -> Observation:
 
         def truncated() -> bool:
             nonlocal shortest
-            shortest = min(
-                shortest,
-                max(
-                    (
-                        one.last_offset + 1
-                        for one in bench.log(topic, broker=leader.id, cluster="B")
-                    ),
-                    default=0,
-                ),
-            )
+            shortest = min(shortest, bench.log_end(topic, broker=leader.id, cluster="B"))
             return shortest < RECORDS
 
         in_sync = frozenset(asked.leadership(topic)[0].in_sync)
@@ -272,8 +255,7 @@ def paused_follower(bench: Bench, *, pause: bool) -> Observation:
                 )
             finally:
                 follower.resume()
-        with contextlib.suppress(DeadlineExceeded):
-            wait_for("the leader's log to be shorter", truncated, within=WATCHED, every=0.02)
+        happens("the leader's log to be shorter", truncated, within=WATCHED)
         facts = {
             "mirrored": RECORDS,
             "shortest_log_of_the_leader": shortest,
@@ -306,10 +288,8 @@ def stuck_at_start(bench: Bench, *, to: str) -> Observation:
     with branch_mirror(bench, topic, to) as mirror:
         mirror.create()
         mirror.started()
-        with contextlib.suppress(DeadlineExceeded):
-            wait_for(
-                f"{topic} to mirror", lambda: mirror.states() == {MIRRORING: PARTITIONS}, every=0.5
-            )
+        mirroring = {MIRRORING: PARTITIONS}
+        happens(f"{topic} to mirror", lambda: mirror.states() == mirroring, every=0.5)
         rows = mirror.rows()
     stuck = sorted(row.partition for row in rows if row.state == mirror.aligning)
     return Observation(

@@ -3,24 +3,18 @@ topics that were made again."""
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from functools import partial
 from typing import Final
 
-from confluent_kafka import KafkaException
-
-from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench, wait_for
+from linkflap.chaos.cases.bench import PAIR, WITHIN, Bench, happens, wait_for
 from linkflap.chaos.cases.branch_mirror import STOPPED, BranchMirror, branch_mirror, one_coordinator
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools.logs import records
-from linkflap.harness.machine.java import java_for
 from linkflap.harness.mirrors.cluster_mirroring.admin import (
     FAILED,
     MIRRORING,
-    MirrorAdmin,
     VerbRefused,
 )
 from linkflap.harness.mirrors.cluster_mirroring.verbs import (
@@ -30,10 +24,7 @@ from linkflap.harness.mirrors.cluster_mirroring.verbs import (
     play,
     sequence,
 )
-from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.wait import pause
-from linkflap.harness.runtimes.distribution.cluster_mirroring import generation, lacking
-from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.topologies import parse
 
 LENGTH: Final = 20
@@ -44,25 +35,13 @@ def _played(
     bench: Bench, steps_of: list[list[tuple[Verb, ...]]], topics: list[list[str]]
 ) -> Observation:
     """Each sequence on a mirror of its own; the first disagreement of each."""
-    build = kafka(bench.variant.kafka)
-    found = generation(build)
-    if found is None:
-        raise InputError(f"Kafka {build.version} {lacking(build)}")
-    configs = {
-        found.mirror["bootstrap"]: bench.deployment.links["A->B"].bootstrap,
-        found.mirror["groups"]: "(?!)",
-    }
     wrong: list[str] = []
     asked = refused = early = 0
     for number, (steps, named) in enumerate(zip(steps_of, topics, strict=True)):
-        name = bench.name(f"verbs-{number}")
-        folder = bench.folder / f"admin-{name}"
         for topic in named:
             bench.cluster("A").create_topic(topic, partitions=2)
-        with closing(
-            MirrorAdmin(build, java_for(build.version), folder, bench.bootstrap("B"))
-        ) as admin:
-            seen = play(MirrorOnBuild(admin, name, configs), steps)
+        with branch_mirror(bench, named[0], name=f"verbs-{number}") as mirror:
+            seen = play(MirrorOnBuild(mirror.admin, mirror.name, mirror.configs), steps)
         wrong += [step.words for step in seen if step.wrong]
         asked += sum(len(step.answers) for step in seen)
         refused += sum(answer != "" for step in seen for _, answer in step.answers)
@@ -132,11 +111,7 @@ def answered_twice(bench: Bench, *, spread: bool) -> Observation:
     topic = bench.topic(partitions=PARTITIONS)
     refused: Counter[str] = Counter()
     with branch_mirror(bench, topic) as mirror:
-        mirror.created()
-        if not spread:
-            one_coordinator(bench)
-        mirror.started()
-        mirror.mirroring(PARTITIONS)
+        mirror.mirrors(PARTITIONS, between=() if spread else (partial(one_coordinator, bench),))
         for _ in range(ROUNDS):
             for verb, ask, state in (
                 ("pause", mirror.pause, PAUSED),
@@ -163,10 +138,8 @@ def _refused_and_done(mirror: BranchMirror, ask: Callable[[], None], state: str)
             ask()
         except VerbRefused as error:
             answer, within = error.name, SEEN_WITHIN
-        with suppress(DeadlineExceeded):
-            wait_for(state, lambda: mirror.states() == wanted, within=within, every=0.1)
-            return answer
-        return None
+        there = happens(state, lambda: mirror.states() == wanted, within=within, every=0.1)
+        return answer if there else None
 
     answer = wait_for(
         f"{mirror.topic} to be {state}", asked, within=2 * WITHIN, state=mirror.states
@@ -197,11 +170,7 @@ def half_promoted(bench: Bench, *, spread: bool) -> Observation:
     lost = bench.broker(3)
     topic = bench.topic(partitions=PARTITIONS, assigned=[[1]] * (PARTITIONS - 1) + [[lost.id]])
     with branch_mirror(bench, topic) as mirror:
-        mirror.created()
-        if not spread:
-            one_coordinator(bench)
-        mirror.started()
-        mirror.mirroring(PARTITIONS)
+        mirror.mirrors(PARTITIONS, between=() if spread else (partial(one_coordinator, bench),))
         lost.kill()
         before = {MIRRORING: PARTITIONS - 1, FAILED: 1}
         wait_for(
@@ -213,13 +182,8 @@ def half_promoted(bench: Bench, *, spread: bool) -> Observation:
         answers = _answers(mirror)
         states = dict(mirror.states())
         lost.start()
-        with contextlib.suppress(DeadlineExceeded):
-            wait_for(
-                "all to be STOPPED",
-                lambda: mirror.states() == {STOPPED: PARTITIONS},
-                within=ASKED,
-                every=0.3,
-            )
+        stopped = {STOPPED: PARTITIONS}
+        happens("all to be STOPPED", lambda: mirror.states() == stopped, within=ASKED, every=0.3)
         later = dict(mirror.states())
     shown = _ACCEPTED not in answers and states.get(STOPPED, 0) > 0
     facts = {
@@ -244,8 +208,7 @@ def _answers(mirror: BranchMirror) -> Counter[str]:
         answers[_ACCEPTED] += 1
         return True
 
-    with contextlib.suppress(DeadlineExceeded):
-        wait_for("stop to be accepted", accepted, within=ASKED, every=0.3)
+    happens("stop to be accepted", accepted, within=ASKED, every=0.3)
     return answers
 
 
@@ -262,33 +225,28 @@ def created_anew(bench: Bench, *, anew: bool) -> Observation:
         mirror.mirrors(1)
         wait_for(
             "the records of A to be on B",
-            lambda: _values(bench, topic).count("of A") == 5,
+            lambda: bench.logged(topic, cluster="B").count("of A") == 5,
             every=0.2,
         )
         mirror.promoted(1)
         bench.write(topic, [b"of B"] * 5, cluster="B")
-        before = _values(bench, topic)
+        before = bench.logged(topic, cluster="B")
         mirror.admin.delete(mirror.name)
         if anew:
             mirror.create()
-        with contextlib.suppress(DeadlineExceeded):
-            wait_for(
-                "B's log to change",
-                lambda: _values(bench, topic) != before,
-                within=WATCHED,
-                every=0.5,
-            )
-        after, now = _values(bench, topic), dict(mirror.states())
+        happens(
+            "B's log to change",
+            lambda: bench.logged(topic, cluster="B") != before,
+            within=WATCHED,
+            every=0.5,
+        )
+        after, now = bench.logged(topic, cluster="B"), dict(mirror.states())
     facts = {
         "acknowledged_by_B": before.count("of B"),
         "in_B_log_at_the_end": after.count("of B"),
         "state_at_the_end": "".join(now) or "in no mirror",
     }
     return Observation(shown=after.count("of B") < before.count("of B"), facts=facts)
-
-
-def _values(bench: Bench, topic: str) -> list[str]:
-    return [(record.value or b"").decode() for record in records(bench.log(topic, cluster="B"))]
 
 
 OLD, NEW = 20, 50
@@ -302,7 +260,7 @@ def topic_recreated(bench: Bench, *, noticed: bool) -> Observation:
     with branch_mirror(bench, topic) as mirror:
         mirror.mirrors(1)
         wait_for("B to have the old topic", lambda: _counted(bench, topic) == (OLD, 0), every=0.2)
-        _delete(bench, topic)
+        bench.delete_topic(topic)
         if noticed:
             wait_for(
                 f"{topic} to be FAILED",
@@ -320,18 +278,6 @@ def topic_recreated(bench: Bench, *, noticed: bool) -> Observation:
     )
 
 
-def _delete(bench: Bench, topic: str) -> None:
-    admin = bench.admin()
-    admin.delete_topics([topic])[topic].result(WITHIN)
-
-    def gone() -> bool:
-        with contextlib.suppress(KafkaException):
-            return topic not in admin.list_topics(timeout=10).topics
-        return False
-
-    wait_for(f"{topic} to be gone", gone, every=0.05)
-
-
 def _watched(mirror: BranchMirror) -> dict[str, int]:
     """How often describe answered what, in the second half of the time."""
     described: dict[str, int] = {}
@@ -346,8 +292,7 @@ def _watched(mirror: BranchMirror) -> dict[str, int]:
 
 def _counted(bench: Bench, topic: str) -> tuple[int, int]:
     """Records of the old and of the new topic in B's log, by its bytes."""
-    found = [(record.value or b"") for record in records(bench.log(topic, cluster="B"))]
-    return (
-        sum(value.startswith(b"old") for value in found),
-        sum(value.startswith(b"new") for value in found),
+    found = bench.logged(topic, cluster="B")
+    return sum(each.startswith("old") for each in found), sum(
+        each.startswith("new") for each in found
     )

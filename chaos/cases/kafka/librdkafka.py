@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections import Counter
@@ -22,19 +21,28 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from linkflap.chaos.cases.bench import ONE, THREE, WITHIN, Bench, nodes, one, transaction, wait_for
+from linkflap.chaos.cases import wire
+from linkflap.chaos.cases.bench import (
+    ONE,
+    THREE,
+    WITHIN,
+    Bench,
+    happens,
+    nodes,
+    one,
+    transaction,
+    wait_for,
+)
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools import wire
-from linkflap.chaos.cases.tools.clients import (
+from linkflap.chaos.cases.clients import (
     LOG,
     JavaTransactional,
     LibrdkafkaProducer,
     Transactional,
     ignored,
 )
-from linkflap.chaos.cases.tools.logs import markers, records
+from linkflap.chaos.cases.logs import markers, records
 from linkflap.chaos.faults.leaders import reordered
-from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Broker
 from linkflap.harness.wire.offsets import quiet
 
@@ -178,8 +186,7 @@ def librdkafka_3437(bench: Bench, *, polls_meanwhile: bool) -> Observation:
     bench.led(topic)
     for_seconds(5 * HEARTBEAT_SECONDS)
     bench.write(topic, [b"after %d" % n for n in range(RECORDS)])
-    with contextlib.suppress(DeadlineExceeded):
-        wait_for("the member to read what came since", lambda: has(2 * RECORDS))
+    happens("the member to read what came since", lambda: has(2 * RECORDS))
     read = len(member.values) - RECORDS
     member.consumer.close()
     facts = {
@@ -362,8 +369,7 @@ def librdkafka_group_coordinator(bench: Bench, *, gone: bool) -> Observation:
     producer = Producer(quiet(bench.bootstrap()) | settings, logger=LOG)
     producer.init_transactions(WITHIN)
     group, coordinator = _group_elsewhere(bench, bench.coordinator(bench.name("relay")))
-    consumer = Consumer(quiet(bench.bootstrap()) | {"group.id": group, "enable.auto.commit": False})
-    bench.closing(consumer)
+    consumer = bench.consumer(group)
     member = consumer.consumer_group_metadata()
     producer.begin_transaction()
     producer.send_offsets_to_transaction([TopicPartition(topic, 0, 1)], member, WITHIN)

@@ -3,18 +3,15 @@ KAFKA-17877."""
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from linkflap.chaos.cases.bench import THREE, Bench, nodes, transaction, wait_for
+from linkflap.chaos.cases.bench import THREE, Bench, happens, nodes, transaction, wait_for
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools.clients import Transactional
-from linkflap.chaos.cases.tools.logs import markers, table
-from linkflap.chaos.cases.tools.wire import ProducerIdentity, Wire
-from linkflap.chaos.cases.wire_transactions import WireTransactional
-from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.chaos.cases.clients import Transactional
+from linkflap.chaos.cases.logs import markers, table
+from linkflap.chaos.cases.wire import ProducerIdentity, Wire, WireTransactional
 from linkflap.harness.model.protocols import Broker
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
@@ -119,8 +116,7 @@ def _state_while_down(asked: Wire, transactional_id: str) -> str:
         state = asked.transaction_state(transactional_id)[0]
         return state in ENDED
 
-    with contextlib.suppress(DeadlineExceeded):
-        wait_for("the transaction to be complete", complete, within=2)
+    happens("the transaction to be complete", complete, within=2)
     return state
 
 
@@ -250,7 +246,6 @@ PATIENT = nodes(3, {"broker.session.timeout.ms": "90000"})
 """A suspended broker is not fenced and remains the leader: without a leader, 4.3 drops the marker
 (KAFKA-20734)."""
 
-OFFICES = "__transaction_state"
 PATIENCE = 30.0
 """Seconds within which a marker has to arrive once all brokers run again."""
 
@@ -269,12 +264,12 @@ def kafka_16352(bench: Bench, *, moves: int, commit: bool = True) -> Observation
     Suspends the leader of the data partition, decides the commit, moves the coordinator's
     partition, and resumes the leader.
     """
-    writer = WireTransactional(bench)
+    writer = bench.wire_transactional()
     home = bench.other(writer.coordinator)
     topic = bench.topic(replicas=[home.id])
     writer.add((topic, 0))
-    writer.write_to(home, bench, (topic, 0), b"committed")
-    office = _office(bench, writer)
+    writer.write((topic, 0), b"committed", to=bench.ask(home))
+    partition = _coordinator_partition(bench, writer)
     home.pause()
     answer = (
         writer.wire.end_transaction(writer.id, writer.producer, commit=True)
@@ -287,7 +282,7 @@ def kafka_16352(bench: Bench, *, moves: int, commit: bool = True) -> Observation
         if broker.id not in (home.id, writer.coordinator.id)
     ]
     for turn in range(moves):
-        bench.lead(OFFICES, office, (others[0], writer.coordinator)[turn % 2])
+        bench.lead(TRANSACTIONS, partition, (others[0], writer.coordinator)[turn % 2])
     home.resume()
     state = ""
 
@@ -296,10 +291,8 @@ def kafka_16352(bench: Bench, *, moves: int, commit: bool = True) -> Observation
         state = bench.ask(bench.coordinator(writer.id)).transaction_state(writer.id)[0]
         return state == "CompleteCommit" and bool(markers(bench.log(topic, broker=home.id)))
 
-    with contextlib.suppress(DeadlineExceeded):
-        wait_for(
-            "the transaction to be complete", complete, within=PATIENCE if commit else 3, every=0.5
-        )
+    patience = PATIENCE if commit else 3
+    happens("the transaction to be complete", complete, within=patience, every=0.5)
     log = markers(bench.log(topic, broker=home.id))
     bench.led(topic, by=home)
     read = bench.texts(topic) if log else []
@@ -312,17 +305,17 @@ def kafka_16352(bench: Bench, *, moves: int, commit: bool = True) -> Observation
     return Observation(shown=state != "CompleteCommit" or not read, facts=facts)
 
 
-def _office(bench: Bench, writer: WireTransactional) -> int:
+def _coordinator_partition(bench: Bench, writer: WireTransactional) -> int:
     """The partition of __transaction_state that this id belongs to (Utils.abs of
     String.hashCode)."""
     code = 0
     for character in writer.id:
         code = (31 * code + ord(character)) & 0xFFFFFFFF
-    return (code & 0x7FFFFFFF) % len(writer.wire.leadership(OFFICES))
+    return (code & 0x7FFFFFFF) % len(writer.wire.leadership(TRANSACTIONS))
 
 
 OFFSETS = "__consumer_offsets"
-PRODUCERS, ROUNDS, OFFICE = 3, 10, 0
+PRODUCERS, ROUNDS, GROUP_PARTITION = 3, 10, 0
 
 
 @case(
@@ -336,9 +329,9 @@ def kafka_17877(bench: Bench, *, moved: bool) -> Observation:
     __consumer_offsets. With `moved`, the broker does not coordinate that group."""
     bench.coordinator(bench.name("group"), 0)  # creates __consumer_offsets
     producers = [
-        WireTransactional(bench, f"writer{number}").producer for number in range(PRODUCERS)
+        bench.wire_transactional(f"writer{number}").producer for number in range(PRODUCERS)
     ]
-    coordinator = bench.ask(bench.up()).leadership(OFFSETS)[OFFICE].leader
+    coordinator = bench.ask(bench.up()).leadership(OFFSETS)[GROUP_PARTITION].leader
     home = next(
         broker for broker in bench.cluster().brokers.values() if (broker.id != coordinator) == moved
     )
@@ -358,7 +351,9 @@ def kafka_17877(bench: Bench, *, moved: bool) -> Observation:
             for t in one.topics
             for p in t.partitions
         }
-        missing += _left_out(answer, producers, {(topic, 0), (topic, 1), (OFFSETS, OFFICE)})
+        missing += _left_out(
+            answer, producers, {(topic, 0), (topic, 1), (OFFSETS, GROUP_PARTITION)}
+        )
     return Observation(
         shown=bool(missing),
         facts={"rounds": ROUNDS, "left_out": missing[:5], "errors": sorted(errors)},
@@ -375,7 +370,7 @@ def _request(producers: Sequence[ProducerIdentity], topic: str) -> Message:
             coordinator_epoch=0,
             topics=(
                 m.WritableTxnMarkerTopic(name=topic, partition_indexes=(0, 1)),
-                m.WritableTxnMarkerTopic(name=OFFSETS, partition_indexes=(OFFICE,)),
+                m.WritableTxnMarkerTopic(name=OFFSETS, partition_indexes=(GROUP_PARTITION,)),
             ),
         )
         for producer in producers

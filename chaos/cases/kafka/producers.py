@@ -7,9 +7,8 @@ import time
 
 from linkflap.chaos.cases.bench import ONE, Bench, nodes, wait_for
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools.clients import ClientFailed, JavaTransactional, RawJavaProducer
-from linkflap.chaos.cases.tools.logs import records
-from linkflap.chaos.cases.tools.wire import Wire, record_batch
+from linkflap.chaos.cases.clients import ClientFailed, JavaTransactional, RawJavaProducer
+from linkflap.chaos.cases.wire import Wire, record_batch
 from linkflap.harness.model.wait import pause
 from linkflap.harness.wire import messages
 
@@ -31,7 +30,7 @@ def _expire(bench: Bench, asked: Wire, topic: str, *, expire: bool) -> None:
 
 
 @case("expired-producer-repeats", ONE, claim={"expire": True}, control={"expire": False})
-def retried(bench: Bench, *, expire: bool) -> Observation:
+def expired_producer_repeats(bench: Bench, *, expire: bool) -> Observation:
     topic = bench.topic()
     asked = bench.ask(bench.up())
     batch = record_batch([b"once"] * 2, producer=asked.init_producer_id(), sequence=0)
@@ -46,7 +45,7 @@ def retried(bench: Bench, *, expire: bool) -> Observation:
 
 
 @case("expired-producer-gap", ONE, claim={"expire": True}, control={"expire": False})
-def _gap(bench: Bench, *, expire: bool) -> Observation:
+def expired_producer_gap(bench: Bench, *, expire: bool) -> Observation:
     topic = bench.topic()
     asked = bench.ask(bench.up())
     producer = asked.init_producer_id()
@@ -148,10 +147,7 @@ def kafka_19012(bench: Bench, *, expire: bool) -> Observation:
     finally:
         link.clear()
         link.restore()
-    found = {
-        n: [_word(record.value) for record in records(bench.log(slow, n, broker=1))]
-        for n in range(PARTITIONS)
-    }
+    found = {n: [value.rstrip("-") for value in bench.logged(slow, n)] for n in range(PARTITIONS)}
     wrong = sorted(n for n, words in found.items() if "other" in words)
     facts = {
         "partitions_of_slow": {str(n): words for n, words in found.items()},
@@ -159,7 +155,3 @@ def kafka_19012(bench: Bench, *, expire: bool) -> Observation:
         "producer": failed,
     }
     return Observation(shown=bool(wrong), facts=facts)
-
-
-def _word(value: bytes | None) -> str:
-    return (value or b"").rstrip(b"-").decode(errors="replace")

@@ -3,7 +3,6 @@ deleted-topic-settings."""
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,16 +17,15 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from linkflap.chaos.cases.bench import ONE, PAIR, THREE, WITHIN, Bench, wait_for
+from linkflap.chaos.cases import wire
+from linkflap.chaos.cases.bench import ONE, PAIR, THREE, WITHIN, Bench, happens, wait_for
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools import wire
-from linkflap.chaos.cases.tools.logs import records, table
+from linkflap.chaos.cases.logs import records, table
 from linkflap.harness.log.layout import LOG_APPEND_TIME, read_unsigned_varint
 from linkflap.harness.log.reference import ReferenceBatch
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
-from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
-from linkflap.harness.model.wait import until
+from linkflap.harness.model.errors import EnvironmentFailure
 
 TOPIC: Final = "__cluster_metadata"
 _TOPIC, _PARTITION_CHANGE, _BROKER_CHANGE, _REGISTER = 2, 5, 17, 27
@@ -134,7 +132,7 @@ def kafka_18723(bench: Bench, *, ahead: int) -> Observation:
     mirror.start()
     bench.write(topic, [b"before %d" % n for n in range(BEFORE)])
     bench.drained(mirror)
-    wait_for("B to have all", lambda: _end(bench, topic) == BEFORE, every=0.1)
+    wait_for("B to have all", lambda: bench.log_end(topic, cluster="B") == BEFORE, every=0.1)
     mirror.crash()
     journal = Journal(mirror.log.parent)
     note = journal.partition(topic, 0)
@@ -145,33 +143,27 @@ def kafka_18723(bench: Bench, *, ahead: int) -> Observation:
     mirror.restart()
     bench.write(topic, [b"behind %d" % n for n in range(BEHIND)])
     # a follower that rejects the batch reports that to nobody
-    with contextlib.suppress(DeadlineExceeded):
-        wait_for(
-            "B to have what is behind",
-            lambda: _end(bench, topic) == BEFORE + BEHIND,
-            within=PATIENCE,
-            every=0.2,
-        )
+    happens(
+        "B to have what is behind",
+        lambda: bench.log_end(topic, cluster="B") == BEFORE + BEHIND,
+        within=PATIENCE,
+        every=0.2,
+    )
     of_leader = wire.answered(bench.broker(cluster="B").client_address, topic)[0].epoch
     log = bench.log(topic, cluster="B")
     later = [batch.base_offset for batch in log if batch.leader_epoch > of_leader]
     facts = {
         "leader_epoch_of_the_partition": of_leader,
         "first_offset_of_a_later_epoch": later[:1],
-        "log_end_of_the_follower": _end(bench, topic),
+        "log_end_of_the_follower": bench.log_end(topic, cluster="B"),
         "log_end_of_the_leader": BEFORE + BEHIND,
         "follower": table(log)[-4:],
     }
-    if not ahead and _end(bench, topic) < BEFORE + BEHIND:
+    if not ahead and bench.log_end(topic, cluster="B") < BEFORE + BEHIND:
         raise EnvironmentFailure(
             "B's broker does not follow a leader whose epochs are right; the machine is too busy"
         )
     return Observation(shown=bool(later), facts=facts)
-
-
-def _end(bench: Bench, topic: str) -> int:
-    """The follower's log end, from its bytes."""
-    return max((batch.last_offset + 1 for batch in bench.log(topic, cluster="B")), default=0)
 
 
 FEATURE = "eligible.leader.replicas.version"
@@ -232,16 +224,9 @@ SETTING: Final = "message.timestamp.type"
 def deleted_topic_settings(bench: Bench, *, removed_first: bool) -> Observation:
     """A topic is deleted and created again, and its broker is killed and started."""
     topic = bench.topic(config={SETTING: "LogAppendTime"})
-    admin = bench.admin()
     if removed_first:
-        _remove_setting(admin, topic)
-    admin.delete_topics([topic])[topic].result(WITHIN)
-    until(
-        lambda: topic not in admin.list_topics(timeout=WITHIN).topics,
-        within=WITHIN,
-        what=f"the broker to have deleted {topic}",
-        every=0.1,
-    )
+        _remove_setting(bench.admin(), topic)
+    bench.delete_topic(topic)
     bench.topic()  # has the same name
     bench.write(topic, [b"before"])
     broker = bench.broker()

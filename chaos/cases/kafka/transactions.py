@@ -3,18 +3,25 @@ in them."""
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import TopicPartition
 
-from linkflap.chaos.cases.bench import ONE, THREE, WITHIN, Bench, one, transaction, wait_for
+from linkflap.chaos.cases.bench import (
+    ONE,
+    THREE,
+    WITHIN,
+    Bench,
+    happens,
+    one,
+    transaction,
+    wait_for,
+)
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.tools.clients import ClientFailed, RawJavaConsumer, Transactional
-from linkflap.chaos.cases.tools.logs import markers
-from linkflap.chaos.cases.tools.wire import ProducerIdentity, record_batch
-from linkflap.chaos.cases.wire_transactions import WireTransactional, send_offsets
+from linkflap.chaos.cases.clients import ClientFailed, RawJavaConsumer
+from linkflap.chaos.cases.logs import markers
+from linkflap.chaos.cases.wire import ProducerIdentity, WireTransactional, record_batch
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import pause
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.offsets import quiet
 
 
 @case("late-marker", ONE, claim={"late": True}, control={"late": False})
@@ -22,7 +29,7 @@ def late_marker(bench: Bench, *, late: bool) -> Observation:
     """T1 is aborted. Its ABORT arrives again while T2 is open. T2 is committed, and the commit is
     acknowledged."""
     topic = bench.topic()
-    writer = WireTransactional(bench)
+    writer = bench.wire_transactional()
     writer.add((topic, 0))
     writer.write((topic, 0), b"first")
     writer.end(commit=False)
@@ -35,7 +42,7 @@ def late_marker(bench: Bench, *, late: bool) -> Observation:
         "late_marker": answered,
         "commit": committed,
         "read_committed": read,
-        "markers": [one.words for one in markers(bench.log(topic))],
+        "markers": bench.markers(topic),
     }
     return Observation(shown=committed == "none" and "second" not in read, facts=facts)
 
@@ -45,22 +52,20 @@ def late_end_of_transaction(bench: Bench, *, late: bool) -> Observation:
     """The first transaction is committed. A duplicate of that EndTxn arrives while the next
     transaction is open."""
     topic = bench.topic()
-    writer = WireTransactional(bench)
+    writer = bench.wire_transactional()
     writer.add((topic, 0))
     writer.write((topic, 0), b"first")
     writer.end(commit=True)
     writer.add((topic, 0))
     writer.write((topic, 0), b"second, to be aborted")
-    answered = ""
-    if late:
-        answered = writer.end(commit=True)
+    answered = writer.end(commit=True) if late else ""
     aborted = writer.end(commit=False)
     read = bench.texts(topic)
     facts = {
         "late_end": answered,
         "abort": aborted,
         "read_committed": read,
-        "markers": [one.words for one in markers(bench.log(topic))],
+        "markers": bench.markers(topic),
     }
     return Observation(shown="second, to be aborted" in read, facts=facts)
 
@@ -70,7 +75,7 @@ def kip_1228(bench: Bench, *, late: bool) -> Observation:
     """T1 is aborted. Its ABORT arrives again while T2 is open. T2 is committed, and the commit is
     acknowledged."""
     topic = bench.topic()
-    writer = WireTransactional(bench)
+    writer = bench.wire_transactional()
     writer.write((topic, 0), b"first", version=12)
     writer.end_v2(commit=False)
     (sent,) = markers(bench.log(topic))
@@ -88,7 +93,7 @@ def kip_1228(bench: Bench, *, late: bool) -> Observation:
         "late_marker": answered,
         "commit": committed,
         "read_committed": read,
-        "markers": [one.words for one in markers(bench.log(topic))],
+        "markers": bench.markers(topic),
     }
     return Observation(shown=committed == "none" and "second" not in read, facts=facts)
 
@@ -97,7 +102,7 @@ def kip_1228(bench: Bench, *, late: bool) -> Observation:
 def kafka_16386(bench: Bench, *, dead: bool) -> Observation:
     """KAFKA-16386: a produce fails with NETWORK_EXCEPTION when its leader cannot reach the
     transaction coordinator."""
-    writer = WireTransactional(bench)
+    writer = bench.wire_transactional()
     home = bench.other(writer.coordinator)
     topic = bench.topic(replicas=[home.id])
     writer.add((topic, 0))
@@ -124,11 +129,11 @@ def kafka_17507(bench: Bench, *, transactional: bool) -> Observation:
     transaction as complete."""
     topic, group = bench.topic(), bench.name("group")
     asked = bench.ask(bench.coordinator(group, 0))
-    writer = WireTransactional(bench)
+    writer = bench.wire_transactional()
     stale: dict[str, int] = {}
     for offset in range(1, ROUNDS + 1):
         if transactional:
-            send_offsets(asked, writer, group, (topic, 0), offset)
+            writer.send_offsets(asked, group, (topic, 0), offset)
             writer.end(commit=True)
         else:
             asked.commit_offset(group, (topic, 0), offset)
@@ -148,19 +153,10 @@ def kafka_17582(bench: Bench, *, rewind: bool) -> Observation:
     nothing happens to the group."""
     source, target = bench.topic("input"), bench.topic("output")
     bench.write(source, [b"%d" % n for n in range(INPUTS)])
-    consumer = Consumer(
-        quiet(bench.bootstrap())
-        | {
-            "group.id": bench.name("relay"),
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-        }
+    consumer = bench.consumer(
+        bench.name("relay"), auto_offset_reset="earliest", isolation_level="read_committed"
     )
-    bench.closing(consumer)
-    producer = Producer(
-        quiet(bench.bootstrap()) | {"transactional.id": bench.name("relay"), "linger.ms": 0}
-    )
+    producer = bench.producer(transactional_id=bench.name("relay"))
     producer.init_transactions(WITHIN)
     consumer.subscribe([source])
     turn = read = 0
@@ -216,7 +212,7 @@ def kafka_18019(bench: Bench, *, expire: bool) -> Observation:
     topic = bench.topic()
     asked = bench.ask(bench.up())
     zombie = bench.transactional("writer")
-    _commit(zombie, topic, b"first")
+    transaction(zombie, topic, b"first")
     if expire:
         gone = "(transactional_id_not_found)"
         wait_for(
@@ -225,11 +221,11 @@ def kafka_18019(bench: Bench, *, expire: bool) -> Observation:
             every=0.2,
         )
     successor = bench.transactional("writer")
-    _commit(successor, topic, b"of the successor")
+    transaction(successor, topic, b"of the successor")
     answers = []
     for attempt in range(2):
         try:
-            _commit(zombie, topic, b"of the zombie %d" % attempt)
+            transaction(zombie, topic, b"of the zombie %d" % attempt)
             answers.append("committed")
             break
         except ClientFailed as error:
@@ -241,17 +237,13 @@ def kafka_18019(bench: Bench, *, expire: bool) -> Observation:
             answers.append(error.name)
             break
     try:
-        _commit(successor, topic, b"again of the successor")
+        transaction(successor, topic, b"again of the successor")
         after = "committed"
     except ClientFailed as error:
         after = error.name
     read = bench.texts(topic)
     facts = {"zombie": answers, "successor_after_that": after, "read_committed": read}
     return Observation(shown="committed" in answers, facts=facts)
-
-
-def _commit(producer: Transactional, topic: str, value: bytes) -> None:
-    transaction(producer, topic, value)
 
 
 CHECKS = 4.0
@@ -271,8 +263,8 @@ def kafka_19163(bench: Bench, *, only_pending: bool) -> Observation:
     coordinator = bench.ask(bench.coordinator(group, 0))
     if not only_pending:
         coordinator.commit_offset(group, (bench.topic("other"), 0), 1)
-    writer = WireTransactional(bench)
-    sent = send_offsets(coordinator, writer, group, (topic, 0), 5)
+    writer = bench.wire_transactional()
+    sent = writer.send_offsets(coordinator, group, (topic, 0), 5)
     pause(CHECKS, lambda: False)
     ended = writer.end(commit=True)
     before = coordinator.committed(group, (topic, 0), stable=True)
@@ -295,7 +287,7 @@ def kafka_19163(bench: Bench, *, only_pending: bool) -> Observation:
 def kafka_19367(bench: Bench, *, opened: bool) -> Observation:
     """A producer restarts while its predecessor's transaction is open, or complete."""
     topic = bench.topic()
-    writer = WireTransactional(bench)
+    writer = bench.wire_transactional()
     writer.write((topic, 0), b"record", version=12)
     if not opened:
         writer.end_v2(commit=False)
@@ -321,7 +313,7 @@ def kafka_19690(bench: Bench, *, past_its_timeout: bool) -> Observation:
     """The client pauses beyond its transaction timeout, the coordinator aborts, then the client
     continues to write."""
     topic = bench.topic()
-    writer = WireTransactional(bench, timeout=1.0 if past_its_timeout else 60.0)
+    writer = bench.wire_transactional(timeout=1.0 if past_its_timeout else 60.0)
     writer.add((topic, 0))
     writer.write((topic, 0), b"before")
     if past_its_timeout:
@@ -332,7 +324,7 @@ def kafka_19690(bench: Bench, *, past_its_timeout: bool) -> Observation:
         writer.end(commit=False)
     return Observation(
         shown=answer[0] == "invalid_txn_state",
-        facts={"produce": answer, "markers": [one.words for one in markers(bench.log(topic))]},
+        facts={"produce": answer, "markers": bench.markers(topic)},
     )
 
 
@@ -351,7 +343,7 @@ def kafka_20090(bench: Bench, *, greatest: bool) -> Observation:
     """KAFKA-20090 (and 19367): a transaction with the largest producer epoch times out, and cannot
     be aborted."""
     topic = bench.topic()
-    writer = WireTransactional(bench, timeout=TIMEOUT)
+    writer = bench.wire_transactional(timeout=TIMEOUT)
     while greatest and writer.producer.epoch < GREATEST:
         writer.producer = writer.wire.init_producer_id(writer.id, timeout=TIMEOUT)
     epoch = writer.producer.epoch
@@ -363,11 +355,7 @@ def kafka_20090(bench: Bench, *, greatest: bool) -> Observation:
         state = writer.wire.transaction_state(writer.id)[0]
         return state in ("CompleteAbort", "Empty") and bool(markers(bench.log(topic)))
 
-    try:
-        wait_for("the abort", aborted, within=PATIENCE if greatest else WITHIN, every=0.2)
-        stuck = False
-    except DeadlineExceeded:
-        stuck = True
+    stuck = not happens("the abort", aborted, within=PATIENCE if greatest else WITHIN, every=0.2)
     late = _late_abort(writer)
     following = _taken_again(writer)
     found = markers(bench.log(topic))
@@ -445,7 +433,7 @@ def late_copy(bench: Bench, *, late: bool) -> Observation:
     transaction has been committed; the producer goes on with its next transaction, and with one
     more after it has aborted that."""
     topic = bench.topic()
-    writer = WireTransactional(bench)
+    writer = bench.wire_transactional()
     writer.add((topic, 0))
     writer.write((topic, 0), b"first")
     writer.end(commit=True)

@@ -20,8 +20,8 @@ from linkflap.harness.model.topology import hyphen_free
 from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
 from linkflap.harness.runtimes.distribution.kafka import Kafka, kafka
 from linkflap.harness.runtimes.docker.container import Container
+from linkflap.harness.runtimes.docker.engine import DeploymentNetwork, create_network
 from linkflap.harness.runtimes.docker.images import custom_image, kafka_image
-from linkflap.harness.runtimes.docker.network import DeploymentNetwork, create_network
 from linkflap.harness.runtimes.kraft import training
 from linkflap.harness.runtimes.kraft.broker import KafkaService, ServicePlan
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster

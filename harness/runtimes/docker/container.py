@@ -26,8 +26,8 @@ from linkflap.harness.model.protocols import MemoryUse
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import probe
 from linkflap.harness.runtimes.docker import engine
+from linkflap.harness.runtimes.docker.engine import DeploymentNetwork
 from linkflap.harness.runtimes.docker.images import python_image
-from linkflap.harness.runtimes.docker.network import DeploymentNetwork
 
 _INSIDE: Final = f"{python_image.CODE}/linkflap/harness/runtimes/docker/inside.py"
 _FIRST_NUMBER: Final = 100

@@ -19,8 +19,8 @@ from linkflap.harness.model.topology import ClusterSpec, Topology, hyphen_free
 from linkflap.harness.runtimes.distribution import kafka
 from linkflap.harness.runtimes.docker.cluster import ContainerCluster, container_service, install
 from linkflap.harness.runtimes.docker.container import Container, ContainerRun
+from linkflap.harness.runtimes.docker.engine import DeploymentNetwork, create_network
 from linkflap.harness.runtimes.docker.images import custom_image, proxy_image, python_image
-from linkflap.harness.runtimes.docker.network import DeploymentNetwork, create_network
 from linkflap.harness.runtimes.kraft.broker import KafkaService, ServicePlan
 from linkflap.harness.runtimes.kraft.configuration import (
     ACCESS,

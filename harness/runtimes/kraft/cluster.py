@@ -27,7 +27,6 @@ from linkflap.harness.model.security import security_of
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import faketime, probe
 from linkflap.harness.runtimes.distribution import cluster_mirroring
-from linkflap.harness.runtimes.kraft import first_records
 from linkflap.harness.runtimes.kraft.broker import KraftBroker
 from linkflap.harness.runtimes.kraft.configuration import (
     ACCESS,
@@ -188,7 +187,6 @@ class KraftCluster(CreatesTopics):
         self._topic_defaults = {
             name: value for name, value in self._settings.items() if name == IN_SYNC
         }
-        self._first_records = secrets.records if secrets is not None else []
         self._archive = jvm_options or tuple(
             with_archive(installation.java, installation.archive_of(BROKER_MAIN))
         )
@@ -205,8 +203,8 @@ class KraftCluster(CreatesTopics):
         """Formats and configures one broker."""
         folder.mkdir(parents=True)
         format_log_dir(self._installation.template, folder / "data", cluster_id=self._id, node=node)
-        if self._first_records:
-            first_records.add(folder / "data", self._first_records)
+        if self._secrets is not None:
+            self._secrets.add_first_records(folder / "data")
         properties = folder / "server.properties"
         own = {
             **cluster_mirroring.broker_settings(self._installation.mirroring, len(self._ports)),

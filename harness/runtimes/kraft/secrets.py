@@ -12,11 +12,16 @@ names (`harness.model.security.PRINCIPALS`).
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import secrets
+import struct
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +35,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509 import load_pem_x509_certificates
 
+from linkflap.harness.log import layout
+from linkflap.harness.log.layout import unsigned_varint
 from linkflap.harness.machine.client_properties import ClientProperties
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Certificate
@@ -44,8 +51,6 @@ from linkflap.harness.model.security import (
     secured,
 )
 from linkflap.harness.model.topology import Topology
-from linkflap.harness.runtimes.kraft import first_records as first
-from linkflap.harness.runtimes.kraft.first_records import Acl
 
 _VALID: Final = timedelta(days=30)
 """Longer than any run."""
@@ -326,16 +331,27 @@ class ClusterSecrets:
         """An address of a listener of brokers and controllers."""
         return Address(address, self._inner["broker"], dict(self._inner))
 
-    @property
+    @cached_property
     def records(self) -> list[bytes]:
-        """The first records of the cluster's metadata log."""
+        """The first records of the cluster's metadata log: users and ACLs."""
         scram = self.asked.mechanism.startswith("SCRAM")
         users = (
-            [first.scram_user(name, password) for name, password in self._passwords.items()]
+            [scram_user(name, password) for name, password in self._passwords.items()]
             if scram
             else []
         )
         return users + [acl.record for acl in self._acls]
+
+    def add_first_records(self, log_dir: Path) -> None:
+        """Appends `records` to the bootstrap checkpoint of a formatted log directory.
+
+        A cluster that admits only known users admits nobody who could add the first one. Kafka's
+        StorageTool therefore writes users into this checkpoint (KIP-900), and the first active
+        controller takes all records from there: users and ACLs are in force on every broker before
+        the first client connects.
+        """
+        if self.records:
+            append_to_checkpoint(log_dir, self.records)
 
     def settings(self, node: int, listeners: Sequence[str], inner: Sequence[str]) -> dict[str, str]:
         """Settings for the broker's server.properties. `inner` are the listeners of brokers and
@@ -374,10 +390,86 @@ class ClusterSecrets:
         return f"{LOGIN_MODULES[self.asked.mechanism]} required;"
 
 
-_READS: Final = (first.READ, first.DESCRIBE)
-_WRITES: Final = (first.WRITE, first.DESCRIBE)
-_COPIES: Final = (first.READ, first.DESCRIBE, first.DESCRIBE_CONFIGS)
-_MAKES: Final = (first.WRITE, first.CREATE, first.ALTER, first.ALTER_CONFIGS)
+_ITERATIONS: Final = 4096
+_SCRAM_SHA_512: Final = 2
+_USER, _ACL = 11, 18
+_FRAME: Final = 1
+TOPIC, GROUP, TRANSACTIONAL_ID = 2, 3, 5
+LITERAL, PREFIXED = 3, 4
+READ, WRITE, CREATE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 4, 5, 7, 8, 10, 11
+_ALLOW: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acl:
+    """One operation on resources of a name, allowed for one user from every host. `*` with LITERAL
+    is every name."""
+
+    user: str
+    resource: int
+    name: str
+    operation: int
+    pattern: int = LITERAL
+
+    @property
+    def record(self) -> bytes:
+        """An AccessControlEntryRecord."""
+        strings = (
+            _text(self.name),
+            struct.pack(">b", self.pattern),
+            _text(f"User:{self.user}"),
+            _text("*"),
+        )
+        entry = b"".join((uuid.uuid4().bytes, struct.pack(">b", self.resource), *strings))
+        return _framed(_ACL, entry + struct.pack(">bb", self.operation, _ALLOW))
+
+
+def scram_user(name: str, password: str) -> bytes:
+    """A UserScramCredentialRecord for SCRAM-SHA-512 (RFC 5802): brokers keep no password."""
+    salt = os.urandom(32)
+    salted = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _ITERATIONS)
+    stored = hashlib.sha512(hmac.digest(salted, b"Client Key", "sha512")).digest()
+    server = hmac.digest(salted, b"Server Key", "sha512")
+    fields = (
+        _text(name),
+        struct.pack(">b", _SCRAM_SHA_512),
+        _bytes(salt),
+        _bytes(stored),
+        _bytes(server),
+    )
+    return _framed(_USER, b"".join((*fields, struct.pack(">i", _ITERATIONS))))
+
+
+def append_to_checkpoint(folder: Path, records: Sequence[bytes]) -> None:
+    """Appends records to the checkpoint in a formatted log directory, in front of its footer."""
+    (path,) = folder.rglob("*.checkpoint")
+    old = path.read_bytes()
+    *_, footer = layout.walk(old)
+    batch = layout.batch([(None, record) for record in records], offset=footer.base, leader_epoch=0)
+    moved = struct.pack(">q", footer.base + len(records)) + old[footer.start + layout.LENGTH_AT :]
+    path.write_bytes(old[: footer.start] + batch + moved)
+
+
+def _framed(key: int, message: bytes) -> bytes:
+    """A record of the metadata log: frame version 1, API key, version, message, no tagged fields
+    (metadata/src/main/resources/common/metadata: UserScramCredentialRecord 11,
+    AccessControlEntryRecord 18)."""
+    return b"".join(map(unsigned_varint, (_FRAME, key, 0))) + message + b"\0"
+
+
+def _text(value: str) -> bytes:
+    return _bytes(value.encode())
+
+
+def _bytes(value: bytes) -> bytes:
+    """A compact string, or compact bytes: preceded by their length plus one."""
+    return unsigned_varint(len(value) + 1) + value
+
+
+_READS: Final = (READ, DESCRIBE)
+_WRITES: Final = (WRITE, DESCRIBE)
+_COPIES: Final = (READ, DESCRIBE, DESCRIBE_CONFIGS)
+_MAKES: Final = (WRITE, CREATE, ALTER, ALTER_CONFIGS)
 _MM2_TOPICS: Final = "mm2-"
 _MIRRORS_GROUPS: Final = "mirror-"
 """Of a mirror that keeps its positions at its source."""
@@ -387,26 +479,24 @@ def _acls(cluster: str, topology: Topology) -> Iterator[Acl]:
     """The minimal rights of each principal on a cluster. Topics of workloads begin with the name of
     their home. The shadow mirror reads the source as `mirror`, and is a broker at the destination;
     MirrorMaker is `mirror` on both sides."""
-    own = tuple((first.PREFIXED, f"{home.name}.") for home in topology.clusters)
-    every = ((first.LITERAL, "*"),)
-    yield from _rights("client", first.TOPIC, own, (*_READS, first.WRITE))
-    yield from _rights("client", first.GROUP, every, (first.READ,))
-    yield from _rights("client", first.TRANSACTIONAL_ID, every, _WRITES)
-    yield from _rights("reader", first.TOPIC, own, _READS)
-    yield from _rights("reader", first.GROUP, every, (first.READ,))
-    yield from _rights("sampler", first.TOPIC, own, (first.DESCRIBE,))
-    yield from _rights("sampler", first.GROUP, every, (first.DESCRIBE,))
-    yield from _rights("mirror", first.TOPIC, own, _COPIES)
+    own = tuple((PREFIXED, f"{home.name}.") for home in topology.clusters)
+    every = ((LITERAL, "*"),)
+    yield from _rights("client", TOPIC, own, (*_READS, WRITE))
+    yield from _rights("client", GROUP, every, (READ,))
+    yield from _rights("client", TRANSACTIONAL_ID, every, _WRITES)
+    yield from _rights("reader", TOPIC, own, _READS)
+    yield from _rights("reader", GROUP, every, (READ,))
+    yield from _rights("sampler", TOPIC, own, (DESCRIBE,))
+    yield from _rights("sampler", GROUP, every, (DESCRIBE,))
+    yield from _rights("mirror", TOPIC, own, _COPIES)
     if not any(link.destination == cluster for link in topology.links):
-        yield from _rights("mirror", first.GROUP, every, (first.DESCRIBE,))
-        yield from _rights(
-            "mirror", first.GROUP, ((first.PREFIXED, _MIRRORS_GROUPS),), (first.READ,)
-        )
+        yield from _rights("mirror", GROUP, every, (DESCRIBE,))
+        yield from _rights("mirror", GROUP, ((PREFIXED, _MIRRORS_GROUPS),), (READ,))
         return
-    yield from _rights("mirror", first.TOPIC, own, _MAKES)
-    yield from _rights("mirror", first.TOPIC, ((first.PREFIXED, _MM2_TOPICS),), (*_COPIES, *_MAKES))
-    yield from _rights("mirror", first.GROUP, every, _READS)
-    yield from _rights("mirror", first.TRANSACTIONAL_ID, every, _WRITES)
+    yield from _rights("mirror", TOPIC, own, _MAKES)
+    yield from _rights("mirror", TOPIC, ((PREFIXED, _MM2_TOPICS),), (*_COPIES, *_MAKES))
+    yield from _rights("mirror", GROUP, every, _READS)
+    yield from _rights("mirror", TRANSACTIONAL_ID, every, _WRITES)
 
 
 def _rights(

@@ -36,7 +36,7 @@ from typing import Final, Protocol, TypeVar
 
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, SetupError
 from linkflap.harness.model.events import LinkProven, ProxyRebuilt
-from linkflap.harness.model.protocols import Direction, Link, Recorder
+from linkflap.harness.model.protocols import Direction, Recorder
 from linkflap.harness.model.security import beside, entered_by
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import probe
@@ -216,7 +216,7 @@ class LinkMeter:
                 )
             except DeadlineExceeded:
                 return False
-        self._forget(mark)
+        self._remove(mark)
         return True
 
     def _path(
@@ -237,7 +237,7 @@ class LinkMeter:
         self._held[address] = path
         return path
 
-    def close(self) -> None:
+    def close_paths(self) -> None:
         """Closes the connections that are kept."""
         for path in self._held.values():
             path.close()
@@ -261,7 +261,7 @@ class LinkMeter:
         """Whether connections begin without a handshake."""
         return self.access.tls is None and self.access.login is None
 
-    def _forget(self, mark: str) -> None:
+    def _remove(self, mark: str) -> None:
         for address in self._behind:
             with contextlib.suppress(NoAnswer):
                 self._marks.remove(
@@ -279,91 +279,11 @@ ANSWERS_WITHIN: Final = 60.0
 OWNER: Final = "proof"
 
 
-def prove(link: Link, meter: LinkMeter, recorder: Recorder) -> None:
-    """Records `link-proven`; raises SetupError that names the address which is not proxied. No
-    toxic is left."""
-    for broker, address in meter.proxies.items():
-        _advertised(link.name, meter, broker, address)
-    plain = _round_trips(link.name, meter)
-    link.add_toxic("latency", "responses", {"latency": PROBE_MS}, owner=OWNER)
-    try:
-        slowed = _round_trips(link.name, meter)
-    finally:
-        link.clear(owner=OWNER)
-    for broker, seconds in slowed.items():
-        # Toxiproxy counts from when it reads the bytes, so the measured latency may be slightly
-        # shorter.
-        if seconds * 1000 < 0.9 * PROBE_MS:
-            raise SetupError(
-                f"link {link.name}: {PROBE_MS} ms of latency do not show in the round trip of "
-                f"{seconds * 1000:.1f} ms to {_written(meter.proxies[broker])}, so that address is "
-                "not proxied by this link's toxiproxy-server"
-            )
-    recorder.write(
-        LinkProven(
-            link=link.name,
-            proxied=tuple(_written(address) for address in meter.proxies.values()),
-            rtt_ms=round(max(plain.values()) * 1000, 3),
-            probe_rtt_ms=round(min(slowed.values()) * 1000, 3),
-        )
-    )
-
-
-def _advertised(name: str, meter: LinkMeter, broker: int, address: Address) -> None:
-    named = _asked(name, broker, address, meter.access)
-    for other, found in named.items():
-        wanted = meter.advertised.get(other)
-        if found != wanted:
-            remedy = (
-                f"advertise {_written(wanted)}"
-                if wanted
-                else f"be given a proxy: the link has none for broker {other}"
-            )
-            raise SetupError(
-                f"link {name}: broker {other} is advertised at {_written(found)}, which is not "
-                f"proxied; its listener for this link must {remedy}"
-            )
-
-
-def _asked(name: str, broker: int, address: Address, access: Access) -> dict[int, Address]:
-    """A broker's answer at its proxy. On an overloaded machine, the first connections may be
-    closed."""
-    refusals: list[NoAnswer] = []
-
-    def answer() -> dict[int, Address] | None:
-        try:
-            return probe.advertised(address, within=ANSWERS_WITHIN, access=access)
-        except NoAnswer as error:
-            refusals.append(error)
-            return None
-
-    try:
-        return until(answer, within=ANSWERS_WITHIN, what="an answer")
-    except DeadlineExceeded:
-        raise SetupError(
-            f"link {name}: broker {broker} does not answer through its proxy: {refusals[-1]}"
-        ) from refusals[-1]
-
-
-def _round_trips(name: str, meter: LinkMeter) -> dict[int, float]:
-    measured = meter.round_trips(within=ANSWERS_WITHIN)
-    answered = {broker: seconds for broker, seconds in measured.items() if seconds is not None}
-    if missing := measured.keys() - answered.keys():
-        raise SetupError(
-            f"link {name}: broker {min(missing)} does not answer at its proxy "
-            f"{_written(meter.proxies[min(missing)])}"
-        )
-    return answered
-
-
 def _written(address: Address) -> str:
     return f"{address[0]}:{address[1]}"
 
 
-_Answer = TypeVar("_Answer")
-
-
-class ToxiproxyLink:
+class ToxiproxyLink(LinkMeter):
     """`harness.model.protocols.Link` on a real toxiproxy-server that is reached on loopback."""
 
     def __init__(
@@ -386,20 +306,18 @@ class ToxiproxyLink:
         user's cached executable, built if necessary. The harness reaches every proxy on loopback;
         `advertised`: the proxies' addresses as brokers advertise them, if they differ. `marks`:
         see `LinkMeter.delivers_requests`."""
-        self._name, self._source, self._proxies = name, source, dict(proxies)
-        self._process = server or ToxiproxyProcess(toxiproxy_server(), port=api_port, folder=folder)
-        self._recorder = recorder
-        addresses = {broker: ("127.0.0.1", port) for broker, (port, _) in self._proxies.items()}
-        behind = [host_and_port(address) for address in harness_bootstrap.split(",")]
-        self._entry = harness_bootstrap
-        self._meter = LinkMeter(
+        super().__init__(
             name,
-            addresses,
-            behind,
+            {broker: ("127.0.0.1", port) for broker, (port, _) in proxies.items()},
+            [host_and_port(address) for address in harness_bootstrap.split(",")],
             advertised=advertised,
             access=access_to(harness_bootstrap),
             marks=marks,
         )
+        self._source, self._upstreams = source, dict(proxies)
+        self._process = server or ToxiproxyProcess(toxiproxy_server(), port=api_port, folder=folder)
+        self._recorder = recorder
+        self._entry = harness_bootstrap
         self._cuts: set[str] = set()
         self._toxics: dict[str, Toxic] = {}
         self._numbers = itertools.count(1)
@@ -417,7 +335,7 @@ class ToxiproxyLink:
 
     @property
     def bootstrap(self) -> str:
-        proxies = ",".join(f"{host}:{port}" for host, port in self._meter.advertised.values())
+        proxies = ",".join(f"{host}:{port}" for host, port in self.advertised.values())
         return entered_by(
             beside(self._entry, proxies), "client" if self._name.startswith("*") else "mirror"
         )
@@ -443,7 +361,7 @@ class ToxiproxyLink:
         """Ends the server for good. Safe to call twice, and before start."""
         with self._lock:
             self._started, self._closed = False, True
-            self._meter.close()
+            self.close_paths()
             self._forget()
 
     def _apply(self, change: Callable[[ToxiproxyApi], None]) -> None:
@@ -548,12 +466,12 @@ class ToxiproxyLink:
         """Whether every proxy lets connections through, as the server reports."""
         return all(self._ask(lambda api, proxy: api.enabled(proxy)))
 
-    def _ask(self, question: Callable[[ToxiproxyApi, str], _Answer]) -> list[_Answer]:
+    def _ask(self, question: Callable[[ToxiproxyApi, str], Answer]) -> list[Answer]:
         """The answer of every proxy. A server that hangs is rebuilt and asked again, once."""
-        answers: list[_Answer] = []
+        answers: list[Answer] = []
 
         def ask(api: ToxiproxyApi) -> None:
-            answers.extend([question(api, _proxy(broker)) for broker in self._proxies])
+            answers.extend([question(api, _proxy(broker)) for broker in self._upstreams])
 
         with self._lock:
             self._apply(ask)
@@ -561,32 +479,80 @@ class ToxiproxyLink:
                 self._apply(ask)
         return answers
 
-    # Measuring
-
-    def round_trip(self, *, within: float) -> float | None:
-        """Seconds of one ApiVersions round trip on a new connection: the fastest of the proxies,
-        None if none answered."""
-        return self._meter.round_trip(within=within)
-
-    def first_answer(self, *, within: float) -> float | None:
-        """Seconds until the first bytes come back on a new connection: the fastest of the proxies,
-        None if none came."""
-        return self._meter.first_answer(within=within)
-
-    def transfer(self, *, size: int, within: float) -> float | None:
-        """Bytes per second of responses over about `size` bytes: the fastest of the proxies, None
-        if all stalled."""
-        return self._meter.transfer(size=size, within=within)
-
-    def delivers_requests(self, *, within: float) -> bool:
-        """Whether a request sent into the path takes effect on the cluster, seen from behind the
-        proxy."""
-        return self._meter.delivers_requests(within=within)
+    # Proving
 
     def prove(self) -> None:
-        """Shows that the proxies are in the path, as an event `link-proven`; raises SetupError when
-        they are not."""
-        prove(self, self._meter, self._recorder)
+        """Shows that the proxies are in the path, as an event `link-proven`. Raises SetupError that
+        names the address which is not proxied. No toxic is left."""
+        for broker, address in self.proxies.items():
+            self._check_advertised(broker, address)
+        plain = self._answered_round_trips()
+        self.add_toxic("latency", "responses", {"latency": PROBE_MS}, owner=OWNER)
+        try:
+            slowed = self._answered_round_trips()
+        finally:
+            self.clear(owner=OWNER)
+        for broker, seconds in slowed.items():
+            # Toxiproxy counts from when it reads the bytes, so the measured latency may be slightly
+            # shorter.
+            if seconds * 1000 < 0.9 * PROBE_MS:
+                raise SetupError(
+                    f"link {self._name}: {PROBE_MS} ms of latency do not show in the round trip of "
+                    f"{seconds * 1000:.1f} ms to {_written(self.proxies[broker])}, so that address "
+                    "is not proxied by this link's toxiproxy-server"
+                )
+        self._recorder.write(
+            LinkProven(
+                link=self._name,
+                proxied=tuple(_written(address) for address in self.proxies.values()),
+                rtt_ms=round(max(plain.values()) * 1000, 3),
+                probe_rtt_ms=round(min(slowed.values()) * 1000, 3),
+            )
+        )
+
+    def _check_advertised(self, broker: int, address: Address) -> None:
+        for other, found in self._metadata_of(broker, address).items():
+            wanted = self.advertised.get(other)
+            if found != wanted:
+                remedy = (
+                    f"advertise {_written(wanted)}"
+                    if wanted
+                    else f"be given a proxy: the link has none for broker {other}"
+                )
+                raise SetupError(
+                    f"link {self._name}: broker {other} is advertised at {_written(found)}, which "
+                    f"is not proxied; its listener for this link must {remedy}"
+                )
+
+    def _metadata_of(self, broker: int, address: Address) -> dict[int, Address]:
+        """The brokers that a broker names at its proxy. On an overloaded machine, the first
+        connections may be closed."""
+        refusals: list[NoAnswer] = []
+
+        def answer() -> dict[int, Address] | None:
+            try:
+                return probe.advertised(address, within=ANSWERS_WITHIN, access=self.access)
+            except NoAnswer as error:
+                refusals.append(error)
+                return None
+
+        try:
+            return until(answer, within=ANSWERS_WITHIN, what="an answer")
+        except DeadlineExceeded:
+            raise SetupError(
+                f"link {self._name}: broker {broker} does not answer through its proxy: "
+                f"{refusals[-1]}"
+            ) from refusals[-1]
+
+    def _answered_round_trips(self) -> dict[int, float]:
+        measured = self.round_trips(within=ANSWERS_WITHIN)
+        answered = {broker: seconds for broker, seconds in measured.items() if seconds is not None}
+        if missing := measured.keys() - answered.keys():
+            raise SetupError(
+                f"link {self._name}: broker {min(missing)} does not answer at its proxy "
+                f"{_written(self.proxies[min(missing)])}"
+            )
+        return answered
 
     def _populate(self) -> None:
         """Starts a new server with the requested proxies, cuts and toxics. Raises Unreachable or
@@ -594,13 +560,13 @@ class ToxiproxyLink:
         self._forget()
         self._process.start()
         self._api = ToxiproxyApi(self._process.port)
-        for broker in self._proxies:
+        for broker in self._upstreams:
             self._make(self._api, broker)
 
     def _make(self, api: ToxiproxyApi, broker: int) -> None:
         """Creates a proxy with its requested state; toxics first, so that they apply to every
         connection."""
-        port, upstream = self._proxies[broker]
+        port, upstream = self._upstreams[broker]
         api.create(
             _proxy(broker),
             listen=f"{self._process.listens_on}:{port}",
@@ -619,7 +585,7 @@ class ToxiproxyLink:
         self._process.kill()
 
     def _add(self, api: ToxiproxyApi, toxic: Toxic) -> None:
-        for broker in self._proxies:
+        for broker in self._upstreams:
             api.add(_proxy(broker), toxic)
 
     def _disown(self, owner: str | None) -> bool:
@@ -633,12 +599,12 @@ class ToxiproxyLink:
         return gone
 
     def _replace(self, api: ToxiproxyApi) -> None:
-        for broker in self._proxies:
+        for broker in self._upstreams:
             api.destroy(_proxy(broker))
             self._make(api, broker)
 
     def _enable(self, api: ToxiproxyApi, *, enabled: bool) -> None:
-        for broker in self._proxies:
+        for broker in self._upstreams:
             api.enable(_proxy(broker), enabled=enabled)
 
 

@@ -3,9 +3,6 @@
 linkflap does not change it. It copies the jars out once, because it formats log directories and
 writes class paths on this machine. The image's entry point never runs: as everywhere, brokers are
 started by their main class.
-
-The images that a run needs besides Kafka's, and whether a user's image can run Kafka. Builds,
-downloads and copies nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ import contextlib
 import re
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +22,7 @@ from linkflap.harness.machine import cache
 from linkflap.harness.model.errors import InputError, LinkflapError, SetupError
 from linkflap.harness.runtimes.distribution.kafka import Kafka, look_for
 from linkflap.harness.runtimes.docker import engine
-from linkflap.harness.runtimes.docker.images import builds, custom_image, proxy_image, python_image
+from linkflap.harness.runtimes.docker.images import builds
 from linkflap.harness.runtimes.docker.images.builds import java_in
 
 OFFICIAL: Final = "apache/kafka"
@@ -160,23 +157,13 @@ def _copied(container: Any, libs: str, target: Path) -> bool:  # noqa: ANN401 - 
     return any(target.glob("*.jar"))
 
 
-def besides() -> Mapping[str, str | None]:
-    """Purpose -> its image, or None if there is none. Raises SetupError when the engine does not
-    answer."""
-    proxy = next(
-        (name for name in (proxy_image.tag(), proxy_image.OFFICIAL) if builds.identity(name)), None
-    )
-    python = python_image.tag() if python_image.there() else None
-    return {"Toxiproxy": proxy, "this machine's Python": python}
-
-
 def reason_against(asked: str) -> str | None:
     """Why an image in the engine cannot run Kafka; None if it can, and for a name that is not an
     image's."""
-    if not custom_image.is_reference(asked):
+    if not is_reference(asked):
         return None
     try:
-        custom_image.look(asked)
+        look(asked)
     except LinkflapError as error:
         return str(error)
     return None

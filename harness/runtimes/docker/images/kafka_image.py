@@ -119,27 +119,21 @@ def _build(kafka: Kafka, base_image: str | None) -> Image:
 
 def _base(kafka: Kafka, asked: str | None) -> str:
     """The name of a base image in the engine. Raises SetupError."""
-    client = engine.client()
     own = rootfs.java_base_name(java_for(kafka.version))
     asked = asked or os.environ.get(BASE_VARIABLE)
     name = asked or own
-    with engine.asked(f"look for image {name}", kind=SetupError):
-        try:
-            client.images.get(name)
-            there = True
-        except ImageNotFound:
-            there = False
+    there = builds.identity(name) is not None
     if asked and asked != own and not there:
         fix = (
             f"omit --base (${BASE_VARIABLE}) to make one from this machine's Java, or see that its "
             "registry can be reached"
         )
         with engine.asked(f"pull the base image {asked}", kind=SetupError, fix=fix):
-            client.images.pull(asked)
+            engine.client().images.pull(asked)
     if there or (asked and asked != own):
         builds.check_architecture(name)
         return name
-    _check_architecture(client.info())
+    _check_architecture(engine.client().info())
     return rootfs.make_java_base(java_for(kafka.version))
 
 

@@ -17,13 +17,11 @@ from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Final
 
-from docker.errors import ImageNotFound
 from filelock import FileLock
 
 from linkflap.harness.machine import cache as kept
 from linkflap.harness.model.errors import SetupError
-from linkflap.harness.runtimes.docker import engine
-from linkflap.harness.runtimes.docker.images import rootfs
+from linkflap.harness.runtimes.docker.images import builds, rootfs
 from linkflap.harness.version import INSTALLED
 
 PYTHON: Final = "/usr/local/bin/python3"
@@ -68,7 +66,7 @@ def ready() -> str:
     SetupError."""
     name = tag()
     with FileLock(kept.folder() / ".docker-python.lock"):
-        if not there():
+        if not builds.identity(name):
             kept.LOG.info(
                 "first use: making the image of this machine's Python, for the shadow mirror and "
                 "for partitions"
@@ -84,17 +82,6 @@ def ready() -> str:
                 ),
             )
     return name
-
-
-def there() -> bool:
-    """Whether the image exists. Raises SetupError when the engine does not answer."""
-    name = tag()
-    with engine.asked(f"look for image {name}", kind=SetupError):
-        try:
-            engine.client().images.get(name)
-        except ImageNotFound:
-            return False
-    return True
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Clients of cases. Producers with transactions: the same five calls of librdkafka and of the Java
+"""Clients of cases. Producers with transactions: the same calls of librdkafka and of the Java
 client under test. Members of groups: librdkafka's and Java's consumers, with the calls that relays
 and rebalances need, and members whose heartbeats (KIP-848) are sent by hand.
 
@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, Protocol
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from linkflap.chaos.cases.tools.wire import Wire
+from linkflap.chaos.cases.wire import Wire
 from linkflap.harness.jvm import Bridge, Handle, failure
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from linkflap.harness.model.protocols import Deployment
@@ -55,6 +56,10 @@ class Transactional(Protocol):
     def flush(self) -> None:
         """Returns when everything that was sent is acknowledged."""
 
+    def send_offsets(self, topic: str, offset: int, metadata: object) -> None:
+        """Puts the offset of partition 0 into the transaction; `metadata` is that of the member
+        (KIP-447)."""
+
     def commit(self) -> None: ...
     def abort(self) -> None: ...
     def close(self) -> None: ...
@@ -76,7 +81,7 @@ class LibrdkafkaProducer:
         self.client = Producer(quiet(bootstrap) | given, logger=LOG)
         self._call("init_transactions", 60)
 
-    def _call(self, name: str, *arguments: float) -> None:
+    def _call(self, name: str, *arguments: object) -> None:
         try:
             getattr(self.client, name)(*arguments)
         except KafkaException as error:
@@ -97,6 +102,10 @@ class LibrdkafkaProducer:
             raise DeadlineExceeded("waited 60 s for acknowledgements")
         if self._failed:
             raise ClientFailed("produce", self._failed.pop(0))
+
+    def send_offsets(self, topic: str, offset: int, metadata: object) -> None:
+        at = [TopicPartition(topic, 0, offset)]
+        self._call("send_offsets_to_transaction", at, metadata, 60)
 
     def commit(self) -> None:
         self._call("commit_transaction", 60)
@@ -165,6 +174,19 @@ def bridge(deployment: Deployment, installation: Installation, folder: Path) -> 
     return _bridges[deployment]
 
 
+@contextmanager
+def _java_errors(doing: str) -> Iterator[None]:
+    """Turns an error of the Java client, or of the bridge to it, into ClientFailed."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise ClientFailed(doing, failure(error)) from error
+    except Py4JError as error:
+        raise ClientFailed(doing, str(error)) from error
+
+
 class RawJavaProducer:
     """org.apache.kafka.clients.producer.KafkaProducer with byte values."""
 
@@ -181,52 +203,32 @@ class RawJavaProducer:
             bridge_.properties({**given, **settings})
         )
 
-    def call(self, name: str) -> None:
-        """Calls a method without arguments. Raises ClientFailed."""
-        from py4j.protocol import Py4JJavaError
+    def call(self, name: str, *arguments: object) -> None:
+        """Calls a method. Raises ClientFailed."""
+        with _java_errors(name):
+            getattr(self.client, name)(*arguments)
 
-        try:
-            getattr(self.client, name)()
-        except Py4JJavaError as error:
-            raise ClientFailed(name, failure(error)) from error
-
-    def send(self, topic: str, value: bytes, partition: int = 0) -> Handle:
-        """The future of one record."""
-        from py4j.protocol import Py4JJavaError
-
+    def send(self, topic: str, value: bytes, partition: int = 0) -> None:
+        """Sends one record; `flush` reports whether it was acknowledged."""
         record = self.java.org.apache.kafka.clients.producer.ProducerRecord(
             topic, partition, None, value
         )
-        try:
-            sent = self.client.send(record)
-        except Py4JJavaError as error:
-            raise ClientFailed("send", failure(error)) from error
-        self._waiting.append(sent)
-        return sent
+        with _java_errors("send"):
+            self._waiting.append(self.client.send(record))
 
     def flush(self) -> None:
-        from py4j.protocol import Py4JJavaError
-
         self.call("flush")
         waiting, self._waiting = self._waiting, []
         for sent in waiting:
-            try:
+            with _java_errors("send"):
                 sent.get()
-            except Py4JJavaError as error:
-                raise ClientFailed("send", failure(error)) from error
 
     def close(self) -> None:
-        from py4j.protocol import Py4JError
-
-        zero = self.java.java.time.Duration.ofMillis(0)
-        try:
-            self.client.close(zero)
-        except Py4JError as error:
-            raise ClientFailed("close", str(error)) from error
+        self.call("close", self.java.java.time.Duration.ofMillis(0))
 
 
 class JavaTransactional(RawJavaProducer):
-    """The same five calls as librdkafka's (`tools.clients.Transactional`). On Kafka 4 it speaks
+    """The same calls as librdkafka's. On Kafka 4 it speaks
     transactions V2 (KIP-890)."""
 
     def __init__(
@@ -237,6 +239,12 @@ class JavaTransactional(RawJavaProducer):
 
     def begin(self) -> None:
         self.call("beginTransaction")
+
+    def send_offsets(self, topic: str, offset: int, metadata: object) -> None:
+        kafka = self.java.org.apache.kafka
+        at = kafka.clients.consumer.OffsetAndMetadata(offset)
+        tp = kafka.common.TopicPartition(topic, 0)
+        self.call("sendOffsetsToTransaction", {tp: at}, metadata)
 
     def commit(self) -> None:
         self.call("commitTransaction")
@@ -277,12 +285,8 @@ class RawJavaConsumer:
 
     def poll(self, seconds: float) -> list[tuple[int, bytes]]:
         """(offset, value) of what one poll returned. Raises ClientFailed."""
-        from py4j.protocol import Py4JJavaError
-
-        try:
+        with _java_errors("poll"):
             found = self.client.poll(self.java.java.time.Duration.ofMillis(int(seconds * 1000)))
-        except Py4JJavaError as error:
-            raise ClientFailed("poll", failure(error)) from error
         records = found.iterator()
         read = []
         while records.hasNext():
@@ -291,12 +295,8 @@ class RawJavaConsumer:
         return read
 
     def close(self) -> None:
-        from py4j.protocol import Py4JError
-
-        try:
+        with _java_errors("close"):
             self.client.close(self.java.java.time.Duration.ofMillis(500))
-        except Py4JError as error:
-            raise ClientFailed("close", str(error)) from error
 
 
 class JavaMember(RawJavaConsumer):
@@ -307,34 +307,6 @@ class JavaMember(RawJavaConsumer):
 
     def metadata(self) -> object:
         return self.client.groupMetadata()
-
-
-def send_offsets(producer: object, topic: str, offset: int, metadata: object) -> None:
-    """Puts the offset of partition 0 into the producer's transaction (KIP-447). Raises
-    ClientFailed."""
-    if isinstance(producer, LibrdkafkaProducer):
-        try:
-            producer.client.send_offsets_to_transaction(
-                [TopicPartition(topic, 0, offset)], metadata, 60
-            )
-        except KafkaException as error:
-            raise ClientFailed("send_offsets_to_transaction", error.args[0].name()) from error
-        return
-    if not isinstance(producer, JavaTransactional):
-        raise TypeError(f"{type(producer).__name__} is no transactional client")
-    from py4j.protocol import Py4JJavaError
-
-    kafka = producer.java.org.apache.kafka
-    at = kafka.clients.consumer.OffsetAndMetadata(offset)
-    try:
-        producer.client.sendOffsetsToTransaction(
-            {kafka.common.TopicPartition(topic, 0): at}, metadata
-        )
-    except Py4JJavaError as error:
-        raise ClientFailed("sendOffsetsToTransaction", failure(error)) from error
-
-
-__all__ = ["CaseMember", "JavaMember", "LibrdkafkaMember", "send_offsets"]
 
 
 JOIN, LEAVE = 0, -1

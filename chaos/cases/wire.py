@@ -1,16 +1,18 @@
-"""Raw requests of a case (kio): requests that no client library would send, and questions to
-brokers about themselves."""
+"""Raw requests of a case (kio): requests that no client library would send, questions to brokers
+about themselves, and a transactional producer whose single requests can be late, repeated or
+missing."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
 from linkflap.harness.log import layout
 from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.protocols import Broker
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
@@ -53,6 +55,29 @@ TRANSACTION: Final = 1
 GROUP: Final = 0
 _GROUP_RESOURCE: Final = 32
 _SECONDS: Final = timedelta(seconds=10)
+_MOVING: Final = (
+    Error.coordinator_load_in_progress,
+    Error.not_coordinator,
+    Error.coordinator_not_available,
+)
+
+
+def _lasting(
+    ask: Callable[[], Message],
+    what: str,
+    *,
+    again: Sequence[Message] = (Error.concurrent_transactions,),
+    within: float = 30.0,
+    every: float = 0.05,
+) -> str:
+    """The name of the first error code that is not one of `again`, after which clients retry; or
+    "none"."""
+
+    def answered() -> str | None:
+        code = ask()
+        return None if code in again else str(code.name)
+
+    return until(answered, within=within, what=what, every=every)
 
 
 class Wire:
@@ -151,17 +176,16 @@ class Wire:
             ),
         )
 
-        def added() -> str | None:
+        def added() -> Message:
             answer = self.call("add_partitions_to_txn", 3, body)
-            codes = [
+            codes = (
                 p.partition_error_code
                 for t in answer.results_by_topic_v3_and_below
                 for p in t.results_by_partition
-            ]
-            wrong = next((code for code in codes if code != Error.none), Error.none)
-            return None if wrong == Error.concurrent_transactions else str(wrong.name)
+            )
+            return next((code for code in codes if code != Error.none), Error.none)
 
-        return until(added, within=30, what=f"{transactional_id} to add partitions", every=0.05)
+        return _lasting(added, f"{transactional_id} to add partitions")
 
     def end_transaction(
         self, transactional_id: str, producer: ProducerIdentity, *, commit: bool
@@ -176,12 +200,9 @@ class Wire:
             committed=commit,
         )
 
-        def ended() -> str | None:
-            code = self.call("end_txn", 3, body).error_code
-            return None if code == Error.concurrent_transactions else str(code.name)
-
-        return until(
-            ended, within=30, what=f"{transactional_id} to end its transaction", every=0.05
+        return _lasting(
+            lambda: self.call("end_txn", 3, body).error_code,
+            f"{transactional_id} to end its transaction",
         )
 
     def produce(
@@ -264,16 +285,13 @@ class Wire:
             topics=(m.OffsetCommitRequestTopic(name=tp[0], partitions=(partition,)),),
         )
 
-        def committed() -> str | None:
-            code = self.call("offset_commit", version, body).topics[0].partitions[0].error_code
-            waiting = (
-                Error.coordinator_load_in_progress,
-                Error.not_coordinator,
-                Error.coordinator_not_available,
-            )
-            return None if code in waiting else str(code.name)
-
-        return until(committed, within=60, what=f"the commit of group {group}", every=0.1)
+        return _lasting(
+            lambda: self.call("offset_commit", version, body).topics[0].partitions[0].error_code,
+            f"the commit of group {group}",
+            again=_MOVING,
+            within=60,
+            every=0.1,
+        )
 
     def committed(self, group: str, tp: TopicPartition, *, stable: bool = False) -> int:
         """The committed offset of a group, -1 where it has none; `stable` waits for transactions to
@@ -367,3 +385,151 @@ def leader(address: str, topic: str, partition: int = 0) -> int:
     does not say."""
     seen = answered(address, topic)
     return seen[partition].leader if partition in seen else -2
+
+
+_RETRIED: Final = (
+    "not_enough_replicas",
+    "concurrent_transactions",
+    "coordinator_load_in_progress",
+    "not_leader_or_follower",
+)
+
+
+class WireTransactional:
+    """A transactional producer of single requests (transactions V1, or V2 by KIP-890).
+
+    `id` is its transactional id, `producer` its producer id and epoch. `wire` asks its
+    `coordinator`, which also leads every partition of a single-broker cluster. Sequences are
+    counted per partition.
+    """
+
+    def __init__(self, id: str, coordinator: Broker, wire: Wire, *, timeout: float) -> None:
+        self.id, self.coordinator, self.wire = id, coordinator, wire
+        self.producer = wire.init_producer_id(id, timeout=timeout)
+        self._sequences: dict[TopicPartition, int] = {}
+        self._taken: tuple[TopicPartition, bytes] = (("", 0), b"")
+
+    def add(self, *partitions: TopicPartition) -> str:
+        """AddPartitionsToTxn; the error's name, or "none"."""
+        return self.wire.add_partitions(self.id, self.producer, partitions)
+
+    def write(
+        self, tp: TopicPartition, *values: bytes, version: int = 9, to: Wire | None = None
+    ) -> tuple[str, int]:
+        """Produce of one batch; the error's name or "none", and its offset. From version 12 on it
+        adds the partition (KIP-890). `to`: the leader, if that is not the coordinator.
+
+        A leader that does not know yet what the coordinator knows is asked again, as clients do.
+        """
+        at = self._sequences.get(tp, 0)
+        batch = record_batch(values, producer=self.producer, sequence=at, transactional=True)
+        answer = self._sent(to or self.wire, tp, batch, version)
+        if answer[0] == "none":
+            self._sequences[tp], self._taken = at + len(values), (tp, batch)
+        return answer
+
+    def repeat(self) -> str:
+        """Produce of the last batch that was taken; the error's name, or "none"."""
+        tp, batch = self._taken
+        return self._sent(self.wire, tp, batch, version=9)[0]
+
+    def _sent(
+        self, leader: Wire, tp: TopicPartition, batch: bytes, version: int
+    ) -> tuple[str, int]:
+        def answered() -> tuple[str, int] | None:
+            answer = leader.produce(tp, batch, transactional_id=self.id, version=version)
+            return None if answer[0] in _RETRIED else answer
+
+        return until(
+            answered, within=30, what=f"{tp[0]}-{tp[1]} to take a batch of {self.id}", every=0.05
+        )
+
+    def end(self, *, commit: bool) -> str:
+        """EndTxn of transactions V1; returns once the coordinator has completed it."""
+        error = self.wire.end_transaction(self.id, self.producer, commit=commit)
+        if error == "none":
+            self.settled()
+        return error
+
+    def end_v2(self, *, commit: bool, producer: ProducerIdentity | None = None) -> str:
+        """EndTxn v5 (KIP-890): on success the epoch is the next one, and sequences begin anew."""
+        who = producer or self.producer
+        m = messages.request("end_txn", 5)
+        body = m.EndTxnRequest(
+            transactional_id=self.id, producer_id=who.id, producer_epoch=who.epoch, committed=commit
+        )
+        seen: Message = None
+
+        def ended() -> bool:
+            nonlocal seen
+            seen = self.wire.call("end_txn", 5, body)
+            return bool(seen.error_code != Error.concurrent_transactions)
+
+        until(ended, within=30, what=f"{self.id} to end its transaction", every=0.05)
+        if seen.error_code == Error.none:
+            self.producer = ProducerIdentity(
+                id=int(seen.producer_id), epoch=int(seen.producer_epoch)
+            )
+            self._sequences.clear()
+            self.settled()
+        return str(seen.error_code.name)
+
+    def settled(self) -> None:
+        """Waits until no transaction is on its way: markers are written, and the next one can
+        begin."""
+        done = ("CompleteCommit", "CompleteAbort", "Empty")
+        until(
+            lambda: self.wire.transaction_state(self.id)[0] in done,
+            within=60,
+            what=f"the transaction of {self.id} to be complete",
+        )
+
+    def send_offsets(
+        self,
+        wire: Wire,
+        group: str,
+        tp: TopicPartition,
+        offset: int,
+        *,
+        generation: int = -1,
+        member: str = "",
+    ) -> str:
+        """AddOffsetsToTxn and TxnOffsetCommit (KIP-98; with a generation: KIP-447) at one broker;
+        the first error's name, or "none"."""
+        m = messages.request("add_offsets_to_txn", 3)
+        body = m.AddOffsetsToTxnRequest(
+            transactional_id=self.id,
+            producer_id=self.producer.id,
+            producer_epoch=self.producer.epoch,
+            group_id=group,
+        )
+        error = _lasting(
+            lambda: wire.call("add_offsets_to_txn", 3, body).error_code,
+            f"{group} to be in the transaction",
+        )
+        if error != "none":
+            return error
+        m = messages.request("txn_offset_commit", 3)
+        row = m.TxnOffsetCommitRequestPartition(
+            partition_index=tp[1],
+            committed_offset=offset,
+            committed_leader_epoch=-1,
+            committed_metadata="",
+        )
+        commit = m.TxnOffsetCommitRequest(
+            transactional_id=self.id,
+            group_id=group,
+            producer_id=self.producer.id,
+            producer_epoch=self.producer.epoch,
+            generation_id=generation,
+            member_id=member,
+            group_instance_id=None,
+            topics=(m.TxnOffsetCommitRequestTopic(name=tp[0], partitions=(row,)),),
+        )
+        return _lasting(
+            lambda: wire.call("txn_offset_commit", 3, commit).topics[0].partitions[0].error_code,
+            f"offsets of {group}",
+            again=_MOVING,
+            within=60,
+            every=0.1,
+        )

@@ -1,2 +1,0 @@
-"""Guarantees that clients rely on: each must hold, and its control shows what happens without
-it."""

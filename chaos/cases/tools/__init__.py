@@ -1,1 +1,0 @@
-"""Tools that the steps of several cases use: clients, raw requests, logs as bytes."""
