@@ -1,8 +1,9 @@
 """Segment files, memory-mapped, and the walk from batch to batch. Damage to the bytes is a value.
 
 The walk needs only the length field, so a batch with a bad CRC does not end it. Where a length is
-wrong, the batch's own CRC tells its end, if nothing else of it is wrong (`_true_end`). Else the
-walk ends there: the next batch can only be guessed, and a payload may hold what looks like one.
+wrong, the batch's own CRC tells its end, if nothing else of it is wrong (`_true_end`); else the
+sizes of its records do, if it is not compressed (`_end_by_records`). Else the walk ends there: the
+next batch can only be guessed, and a payload may hold what looks like one.
 
 Files are read through once, in parts. For a second look a part is mapped, and unmapped afterwards:
 pages of a mapped file count as memory of the process that touched them.
@@ -18,6 +19,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
@@ -301,12 +303,14 @@ def _resumed(
     """Where the walk goes on that cannot at `position` (-1: nowhere), and the damage: the length of
     the batch there is wrong, or of the one before it (-1: none), which led to where no
     batch is."""
-    for begin in (position, before):
-        end = _true_end(segment, begin, sound) if begin >= 0 else -1
+    for begin, (ends, by) in product(
+        (position, before), ((_true_end, "its CRC-32C"), (_end_by_records, "its records"))
+    ):
+        end = ends(segment, begin, sound) if begin >= 0 else -1
         if end >= 0:
             (length,) = layout.INT.unpack_from(segment.data.data, begin + layout.LENGTH_AT)
             detail = (
-                f"a batch cannot have length {length}: by its CRC-32C it has "
+                f"a batch cannot have length {length}: by {by} it has "
                 f"{end - begin - layout.LENGTH_ENDS}; its bytes, {begin} to {end}, are not read"
             )
             return end, SegmentDamage(
@@ -325,12 +329,10 @@ def _true_end(segment: Segment, begin: int, sound: Sound) -> int:
     each other: in a log without gaps no made up batch fits between two.
     """
     data = segment.data[begin : begin + _SEARCHED]
-    if len(data) < layout.HEADER_SIZE:
+    head = _header(data)
+    if head is None:
         return -1
-    head = np.frombuffer(data[: layout.HEADER_SIZE].tobytes(), batch_headers.HEADER)
     first, delta = int(head["base_offset"][0]), int(head["last_offset_delta"][0])
-    if head["magic"][0] != layout.MAGIC or not batch_headers.possible_offsets(head)[0] or delta < 0:
-        return -1
     ends, total, at = list[int](), 0, layout.CRC_FROM
     for number, end in enumerate(_like_batches(data, first + delta)):
         total, at = crc32c(data[at:end].data, total), end
@@ -341,6 +343,38 @@ def _true_end(segment: Segment, begin: int, sound: Sound) -> int:
     if len(ends) != 1:
         return -1
     return ends[0] if _goes_on(segment, ends[0], first + delta, sound) else -1
+
+
+def _header(data: Bytes) -> NDArray[np.void] | None:
+    """The header with which these bytes begin, if a batch of format 2 can have its offsets."""
+    if len(data) < layout.HEADER_SIZE:
+        return None
+    head = np.frombuffer(data[: layout.HEADER_SIZE].tobytes(), batch_headers.HEADER)
+    possible = head["magic"][0] == layout.MAGIC and batch_headers.possible_offsets(head)[0]
+    return head if possible and head["last_offset_delta"][0] >= 0 else None
+
+
+def _end_by_records(segment: Segment, begin: int, sound: Sound) -> int:
+    """Where an uncompressed batch ends whose length is wrong, and something else too: behind its
+    last record, if a whole batch begins there and the offsets rise; -1 where that is not certain. A
+    batch in a payload lies within a record."""
+    data = segment.data[begin : begin + _SEARCHED]
+    head = _header(data)
+    if head is None or int(head["attributes"][0]) & layout.CODEC_MASK:
+        return -1
+    count, at, packed = int(head["count"][0]), layout.HEADER_SIZE, data.data
+    if not 0 < count <= len(data) // layout.SMALLEST_RECORD:
+        return -1
+    try:
+        for _ in range(count):
+            size, at = layout.read_unsigned_varint(packed, at)
+            if size & 1 or size < 2 * (layout.SMALLEST_RECORD - 1):
+                return -1  # negative, or too small
+            at += size >> 1
+    except (ValueError, IndexError):
+        return -1
+    above = int(head["base_offset"][0]) + int(head["last_offset_delta"][0])
+    return begin + at if _goes_on(segment, begin + at, above, sound) else -1
 
 
 def _like_batches(data: Bytes, above: int) -> Iterator[int]:

@@ -29,12 +29,16 @@ from typing import Final
 
 import numpy as np
 
-from linkflap.harness.model.scenario import OWN_PRODUCER
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.generations import generations
+from linkflap.spark_verify.checks.parts.generations import (
+    BY_BROKERS,
+    generations,
+    of_own_clients,
+    settings_on,
+    timestamp_types,
+)
 from linkflap.spark_verify.checks.parts.logs import locate
 from linkflap.spark_verify.facts.eras import FOREVER, history, skew
-from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Ints, PartitionView, Replica
 
 COORDINATORS: Final = ("__consumer_offsets", "__transaction_state")
@@ -43,7 +47,6 @@ _LATER: Final = 1_000_000_000
 """A log may have grown by what a sample shows that is taken this much later."""
 _DAYS: Final = 168 * 3600 * 1000
 """log.retention.hours by default."""
-_BY_BROKERS: Final = "LogAppendTime"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,15 +239,8 @@ def _limits(view: PartitionView, cluster: str) -> Sequence[Limits]:
     if view.internal:
         return []
     return list(
-        dict.fromkeys(limit for way in _ways(view, cluster) for limit in _limit(way, brokers))
+        dict.fromkeys(limit for way in settings_on(view, cluster) for limit in _limit(way, brokers))
     )
-
-
-def _ways(view: PartitionView, cluster: str) -> Sequence[Mapping[str, str]]:
-    """The settings that this topic may have had on a cluster."""
-    topic = view.partition_facts.facts.topic_config
-    sampled = [each.settings for each in view.settings if each.cluster == cluster]
-    return [topic, *sampled] if cluster == view.home else [topic, {}, *sampled]
 
 
 def _limit(topic: Mapping[str, str], brokers: Mapping[str, str]) -> Sequence[Limits]:
@@ -291,18 +287,10 @@ def _too_old(view: PartitionView, start: LogStart, known: int, milliseconds: int
     return any((each <= oldest_kept).any() for each in left) or (None if by_users else False)
 
 
-def _types(view: PartitionView, cluster: str) -> set[str | None]:
-    """Which types of timestamps this topic may have had on a cluster."""
-    default = view.brokers_config(cluster).get("log.message.timestamp.type")
-    return {way.get("message.timestamp.type", default) for way in _ways(view, cluster)}
-
-
 def _given_by_users(view: PartitionView, cluster: str) -> bool:
     """Whether users' clients wrote here, which may give records any time unless brokers do that."""
-    clients = Sends.of(view.sends).words("client")
-    own = any(client.startswith(OWN_PRODUCER) for client in clients)
-    written = own or view.topic in view.partition_facts.facts.programs
-    return written and _types(view, cluster) != {_BY_BROKERS}
+    written = of_own_clients(view) or view.topic in view.partition_facts.facts.programs
+    return written and timestamp_types(view, cluster) != {BY_BROKERS}
 
 
 def _timestamps(view: PartitionView, start: LogStart, known: int) -> list[int]:
@@ -322,7 +310,7 @@ def _timestamps(view: PartitionView, start: LogStart, known: int) -> list[int]:
     for replica in (*view.replicas, *view.earlier):
         r, end = replica.records, min(start.offset, below.get(replica.cluster, 0))
         there = (r.offset >= known) & (r.offset < end)
-        if replica.cluster != cluster and _BY_BROKERS not in _types(view, replica.cluster):
+        if replica.cluster != cluster and BY_BROKERS not in timestamp_types(view, replica.cluster):
             there |= locate(gone, r.uid) >= 0
         found += r.timestamp[there & (r.timestamp >= 0)].tolist()
     return found

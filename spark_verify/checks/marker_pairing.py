@@ -57,12 +57,15 @@ import numpy as np
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.batch_differences import ids_as_declared
 from linkflap.spark_verify.checks.parts.generations import (
+    BY_BROKERS,
     examined,
     judged,
     log_of,
     native,
+    of_own_clients,
     owners_of,
     source_log,
+    timestamp_types,
 )
 from linkflap.spark_verify.checks.parts.logs import (
     NOWHERE,
@@ -319,10 +322,11 @@ def not_transactional(generation: LogGeneration, log: Log) -> Sequence[Found]:
     ]
 
 
-def impossible(log: Log) -> Sequence[Found]:
+def impossible(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Found]:
     """Transactional batches and markers without an id, batches with an id and without an epoch,
-    markers of no transaction or with a sequence, and batches whose maximum timestamp none of their
-    records has."""
+    markers of no transaction or with a sequence, batches whose maximum timestamp none of their
+    records has, those that have another number of records than of offsets, and those whose type of
+    timestamp their topic never had."""
     batches = log.batches
     marker = (batches.control == COMMIT) | (batches.control == ABORT)
     data = batches.control == DATA
@@ -330,7 +334,8 @@ def impossible(log: Log) -> Sequence[Found]:
     wrong = data & without & batches.transactional
     wrong |= (data | marker) & ~without & (batches.producer_epoch < 0)
     wrong |= marker & (without | ~batches.transactional | (batches.base_sequence != -1))
-    wrong |= _another_time(log)
+    wrong |= _another_time(log) | _another_number(view, log)
+    wrong |= _another_type(view, generation, log)
     return [
         Found.at(
             IMPOSSIBLE,
@@ -340,8 +345,11 @@ def impossible(log: Log) -> Sequence[Found]:
             producer_epoch=batches.producer_epoch[row],
             base_sequence=batches.base_sequence[row],
             max_timestamp=batches.max_timestamp[row],
+            timestamp_type=BY_BROKERS if batches.log_append_time[row] else "CreateTime",
             transactional=bool(batches.transactional[row]),
             control=bool(marker[row]),
+            count=batches.count[row],
+            offsets=batches.last_offset[row] - batches.base_offset[row] + 1,
         )
         for row in np.flatnonzero(wrong & batches.crc_ok).tolist()
     ]
@@ -356,6 +364,34 @@ def _another_time(log: Log) -> Bools:
     read = np.bincount(records.batch, minlength=len(batches))
     known = (read > 0) & (read == batches.count) & (batches.leader_epoch != NO_EPOCH)
     return np.asarray(known & (latest != batches.max_timestamp))
+
+
+def _another_number(view: PartitionView, log: Log) -> Bools:
+    """The batches whose number of records is not that of their offsets: a broker that appends a
+    batch refuses it (LogValidator), and only a cleaner leaves one with fewer. Of copied logs nobody
+    knows whether they were cleaned, of messages of formats 0 and 1 how many there are."""
+    batches = log.batches
+    if not view.recorded or view.internal:
+        return np.zeros(len(batches), np.bool_)
+    offsets = batches.last_offset - batches.base_offset + 1
+    appended = batches.base_offset >= max(view.compacted.values(), default=0)
+    known = (batches.control == DATA) & (batches.leader_epoch != NO_EPOCH)
+    return np.asarray(known & appended & (batches.count != offsets))
+
+
+def _another_type(view: PartitionView, generation: LogGeneration, log: Log) -> Bools:
+    """The native batches of the topic's home whose type of timestamp it never had there
+    (message.timestamp.type). That is known where only linkflap gave it settings: no code of users'
+    ran, and no fault made the topic anew. A mirror may or may not give its destination the same."""
+    batches, types = log.batches, timestamp_types(view, generation.cluster)
+    made_anew = any(window.fault.startswith("topic-") for window in view.windows)
+    ours = view.recorded and len(view.sends) and not of_own_clients(view)
+    ours = ours and not (view.topology.attached or view.partition_facts.facts.programs)
+    if not ours or made_anew or generation.cluster != view.home or len(types) > 1:
+        return np.zeros(len(batches), np.bool_)
+    written = (batches.control == DATA) & (batches.leader_epoch != NO_EPOCH)
+    written &= native(generation, batches.base_offset)
+    return np.asarray(written & (batches.log_append_time != (types == {BY_BROKERS})))
 
 
 def coordinators(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Found]:
@@ -415,7 +451,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             *(last_stable_too_low(log) if generation.last else ()),
             *not_transactional(generation, log),
             *coordinators(view, generation, log),
-            *impossible(log),
+            *impossible(view, generation, log),
         ]
 
     return [*judged(view, judge), *splits(view)]
@@ -582,12 +618,15 @@ CHECK = Check(
         AnomalyKind(
             name=IMPOSSIBLE,
             meaning="""A batch is transactional without a producer id; has an id without an epoch;
-                is a marker without an id or the transactional bit, or with a sequence; or has a
-                maximum timestamp that is not its latest record's. Without an id, epoch and
+                is a marker without an id or the transactional bit, or with a sequence; has a
+                maximum timestamp that is not its latest record's; has, where no cleaner has been,
+                another number of records than of offsets; or has, where only linkflap gave the
+                topic settings, a type of timestamp that these exclude. Without an id, epoch and
                 sequence mean nothing: several clients write 0 there.""",
             sentence="""{cluster} has a batch at {at} with a header that no broker writes: producer
                 id {producer_id}, epoch {producer_epoch}, sequence {base_sequence}, transactional
-                {transactional}, maximum timestamp {max_timestamp}""",
+                {transactional}, maximum timestamp {max_timestamp} ({timestamp_type}), {count}
+                records at {offsets} offsets""",
             alone="what brokers and readers do with it nobody can say",
             smallest="A has 1, transactional and without a producer id: at its offset.",
             despite_torn=True,

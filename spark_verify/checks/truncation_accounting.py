@@ -48,6 +48,7 @@ from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.partition_facts import LogPromotion, LogTruncation, MirrorStop
 from linkflap.spark_verify.facts.view import (
     ABORT,
+    NO_EPOCH,
     OTHER_CONTROL,
     Batches,
     Bools,
@@ -108,7 +109,7 @@ def ended(
     for row in silent:
         evidence = about | {"holds": _named(batches, row)}
         yield Found.at("marker-unannounced", stop.cluster, batches.base_offset[row], **evidence)
-    if not silent and not _adds_up(stop):
+    if not silent and not (_adds_up(stop) and _above_the_mirrors_own(batches, stop)):
         evidence = about | {
             "truncated": [list(one) for one in stop.truncated],
             "appended": [list(one) for one in stop.appended],
@@ -147,6 +148,16 @@ def _adds_up(stop: MirrorStop) -> bool:
         else:
             return stop.truncated[-1][1] == wanted
     return False
+
+
+def _above_the_mirrors_own(batches: Batches, stop: MirrorStop) -> bool:
+    """Whether the promoted offset is above every marker that the mirror wrote itself. Brokers that
+    write the markers (WriteTxnMarkers) lead in an epoch that is newer than any of the journal's."""
+    behind = [offset for offset, _ in stop.appended if offset >= stop.promoted]
+    if not behind or not stop.epochs:
+        return True
+    rows = np.isin(batches.base_offset, behind) & (batches.leader_epoch != NO_EPOCH)
+    return bool((batches.leader_epoch[rows] > stop.epochs[-1][0]).all())
 
 
 def unseen_truncations(
@@ -629,7 +640,7 @@ CHECK = Check(
         AnomalyKind(
             name="promotion-unaccounted",
             meaning="""The truncations and markers of a mirror do not lead from its last mirrored to
-                the promoted offset.""",
+                the promoted offset; or a marker of its own leader epoch is not below that.""",
             sentence="""the mirror {link} says that it mirrored {tp} on {cluster} to {mirrored} and
                 promoted it at {promoted}, and its truncations and markers do not lead from the one
                 to the other""",

@@ -393,7 +393,7 @@ def compact(made: Made, rng: Random) -> None:
     entries = compacted(captured.entries, below, frozenset(), rng)
     captured.entries, captured.bounds = entries, replace(captured.bounds, compacted=below)
     config = {"delete.retention.ms": rng.choice(("0", "86400000"))}
-    topics = replace(made.scenario.topics, config=config)
+    topics = replace(made.scenario.topics, config={**made.scenario.topics.config, **config})
     made.scenario = replace(made.scenario, topics=topics)
 
 

@@ -76,9 +76,9 @@ class Entry:
     """One batch: records of one producer, or a control record (`ends`: ABORT, COMMIT, RESET).
 
     `span` is the number of offsets that it takes; it is higher than the number of records if the
-    log was compacted. `latest` is another maximum timestamp than the records have. `crc_flip` makes
-    its CRC wrong. `horizon` is the delete horizon that a cleaner wrote into a marker. `coordinator`
-    is the epoch of the coordinator that wrote a marker.
+    log was compacted. `latest` is another maximum timestamp than the records have, `claimed`
+    another number of them. `crc_flip` makes its CRC wrong. `horizon` is the delete horizon that a
+    cleaner wrote into a marker. `coordinator` is the epoch of the coordinator that wrote a marker.
     """
 
     offset: int
@@ -94,6 +94,7 @@ class Entry:
     appended: int | None = None
     timestamp: int = 0
     latest: int | None = None
+    claimed: int | None = None
     crc_flip: int = 0
     horizon: int | None = None
     coordinator: int = 0
@@ -131,6 +132,8 @@ class Entry:
         )
         if self.latest is not None:
             out = bytearray(changed(bytes(out), max_timestamp=self.latest))
+        if self.claimed is not None:
+            out = bytearray(changed(bytes(out), count=self.claimed))
         struct.pack_into(">q", out, 0, self.offset)
         struct.pack_into(">i", out, 12, self.leader_epoch)
         if self.crc_flip:
@@ -402,20 +405,21 @@ def truncated_back(log: Log, rule: str) -> list[list[int]]:
 
 
 def ended(log: Log, rule: str, *, reset: bool, ms: int) -> Mapping[str, object]:
-    """Ends open transactions in a new leader epoch, after the truncation. Returns the journal's
-    report about the log."""
+    """Ends open transactions in a new leader epoch, after the truncation; brokers that are asked to
+    (WriteTxnMarkers) lead in one more. Returns the journal's report about the log."""
     appended = _aborted(log, ms) if rule == "abort" else []
     if reset:
         appended.append((log.reset().offset, "reset"))
     promoted = log.end
-    if rule == "write-txn-markers":
-        appended += _aborted(log, ms)
     epochs = [[e.leader_epoch, e.offset] for e in log.entries[:1]]
     epochs += [
         [b.leader_epoch, b.offset]
         for a, b in pairwise(log.entries)
         if a.leader_epoch != b.leader_epoch
     ]
+    log.epoch += 1
+    if rule == "write-txn-markers":
+        appended += _aborted(log, ms)
     return {"epochs": epochs, "promoted": promoted, "open": [], "appended": appended}
 
 

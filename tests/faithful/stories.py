@@ -159,7 +159,8 @@ def _delete_beginnings(world: World) -> None:
     a batch, or by retention, which keeps entire segments."""
     retention = world.rng.random() < 0.5
     if retention:
-        topics = replace(world.made.scenario.topics, config={"retention.bytes": "1"})
+        topics = world.made.scenario.topics
+        topics = replace(topics, config={**topics.config, "retention.bytes": "1"})
         world.made.scenario = replace(world.made.scenario, topics=topics)
     for cluster in world.clusters.values():
         for spot, log in cluster.logs.items() if cluster.alive else ():

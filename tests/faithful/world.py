@@ -209,6 +209,9 @@ def _scenario(spec: Spec, names: str, pairs: list[tuple[str, str]]) -> Scenario:
         mirror=MirrorSpec(kind=spec.mirror, options=spec.options),
         workloads=(*workloads, *readers),
         schedule=(),
-        topics=TopicSpec(partitions=spec.partitions),
+        topics=TopicSpec(
+            partitions=spec.partitions,
+            config={"message.timestamp.type": "LogAppendTime"} if spec.append_time else {},
+        ),
         budgets=Budgets(),
     )

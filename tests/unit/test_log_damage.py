@@ -140,7 +140,8 @@ def test_a_wrong_length_hides_no_batch_behind_it(tmp_path: Path, length: int) ->
     ("bad", "after"),
     [
         (flipped(batch(3, [record(b"v")]), 61), AFTER),
-        (flipped(batch(3, [record(b"v")]), layout.CRC_AT), AFTER),
+        (flipped(batch(3, [record(b"v")], codec="zstd"), layout.CRC_AT), AFTER),
+        (flipped(batch(3, [record(b"v")]), layout.HEADER_SIZE - 1), AFTER),
         (changed(batch(3, [record(b"v")]), base_offset=-1), AFTER),
         (batch(3, [record(b"v")]), [batch(3, [record(b"w")])]),
         (batch(3, [record(b"v")]), [AFTER[0], AFTER[0]]),
@@ -148,15 +149,44 @@ def test_a_wrong_length_hides_no_batch_behind_it(tmp_path: Path, length: int) ->
         (batch(3, [record(b"v")]), [AFTER[0][:-1]]),
         (batch(3, [record(b"v")]), []),
     ],
-    ids=["payload", "crc", "offset", "same", "again", "next", "torn", "none"],
+    ids=[
+        "size",
+        "crc, compressed",
+        "count",
+        "offset",
+        "same",
+        "again",
+        "next",
+        "torn",
+        "none",
+    ],
 )
 def test_a_wrong_length_ends_the_file_where_the_end_is_not_certain(
     tmp_path: Path, bad: bytes, after: list[bytes]
 ) -> None:
-    """The batch has another fault too, or what follows is no batch that can follow it."""
+    """The batch has another fault too, and its records do not tell its end; or what follows is no
+    batch that can follow it."""
     found = batches.scan([segment(tmp_path / FOLDER, [DATA[0], with_length(bad, -1), *after])])
     assert found.headers.base_offset.tolist() == [0]
     assert damage(found) == [("impossible-length", NAME, len(DATA[0]))]
+
+
+@pytest.mark.parametrize("length", [-1, 0, 48, 5000, BEHIND])
+def test_a_wrong_length_and_another_fault_hide_no_batch_behind_the_records(
+    tmp_path: Path, length: int
+) -> None:
+    """What the payload holds looks like the next batch: it ends within a record."""
+    fake = batch(4, [record(b"fake")], pid=9, epoch=0, seq=0)
+    bad = batch(3, [record(b"v", headers=((b"h", fake),)), record(b"w")])
+    for at in (layout.CRC_AT, layout.CRC_FROM + 20, len(bad) - 2):
+        for after in (AFTER, [batch(5, [record(b"v")]), AFTER[1]]):
+            log = [*DATA, with_length(flipped(bad, at), length), *after]
+            found = batches.scan([segment(tmp_path / FOLDER, log)])
+            whole = found.headers.base_offset[found.headers.crc_ok].tolist()
+            assert whole == [0, 2, 5, 7]
+            (first, *_) = [d for d in found.damage if d.kind == "impossible-length"]
+            assert first.position == sum(map(len, DATA))
+            assert f"by its records it has {len(bad) - layout.LENGTH_ENDS}" in first.detail
 
 
 def crc_of(data: bytes) -> int:

@@ -31,13 +31,15 @@ before the truncation: they are of neither generation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from operator import attrgetter
+from typing import Final
 
 import numpy as np
 
+from linkflap.harness.model.scenario import OWN_PRODUCER
 from linkflap.spark_verify.checks.base import Examined, Finding, Found
 from linkflap.spark_verify.checks.parts.logs import Log, locate, read
 from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, history
@@ -471,6 +473,29 @@ def reversals_onto(view: PartitionView, cluster: str) -> Sequence[Reversal]:
             for number, replica in shown.items()
         },
     )
+
+
+BY_BROKERS: Final = "LogAppendTime"
+"""The type of timestamp that a broker gives; else clients do."""
+
+
+def settings_on(view: PartitionView, cluster: str) -> Sequence[Mapping[str, str]]:
+    """The settings that this topic may have had on a cluster."""
+    topic = view.partition_facts.facts.topic_config
+    sampled = [each.settings for each in view.settings if each.cluster == cluster]
+    return [topic, *sampled] if cluster == view.home else [topic, {}, *sampled]
+
+
+def timestamp_types(view: PartitionView, cluster: str) -> Set[str]:
+    """Which types of timestamps this topic may have had on a cluster."""
+    default = view.brokers_config(cluster).get("log.message.timestamp.type", "CreateTime")
+    return {way.get("message.timestamp.type", default) for way in settings_on(view, cluster)}
+
+
+def of_own_clients(view: PartitionView) -> bool:
+    """Whether users' own code wrote this partition, with clients of `linkflap.deploy`."""
+    clients = Sends.of(view.sends).words("client")
+    return any(client.startswith(OWN_PRODUCER) for client in clients)
 
 
 def compacted(view: PartitionView, replica: Replica) -> int:

@@ -159,7 +159,8 @@ def beginning_deleted_inside_a_batch(made: Made, rng: Random) -> None:
 @mutation(PAIR, must="log-start/lost-beginning")
 def beginning_lost_below_the_size_kept(made: Made, rng: Random) -> None:
     """The topic keeps 100 MB, and less is left of A."""
-    topics = replace(made.scenario.topics, config={"retention.bytes": "100000000"})
+    config = {**made.scenario.topics.config, "retention.bytes": "100000000"}
+    topics = replace(made.scenario.topics, config=config)
     made.scenario = replace(made.scenario, topics=topics)
     _begins_later(made, "A", 2)
 
@@ -176,7 +177,8 @@ def beginning_lost_beyond_what_was_deleted(made: Made, rng: Random) -> None:
 @mutation(PAIR, verdict="valid")
 def beginning_past_the_time_kept(made: Made, rng: Random) -> None:
     """The topic keeps records for one millisecond, and A has deleted its first batches."""
-    topics = replace(made.scenario.topics, config={"retention.ms": "1"})
+    config = {**made.scenario.topics.config, "retention.ms": "1"}
+    topics = replace(made.scenario.topics, config=config)
     made.scenario = replace(made.scenario, topics=topics)
     _begins_later(made, "A", 2)
 

@@ -10,7 +10,7 @@ from random import Random
 
 from linkflap.harness.model.history import EventRow, Fetched, Poll, SendGroup, Watermark
 from linkflap.harness.model.scenario import Budgets
-from tests.faithful.clusters import COMMIT, RESET, Entry
+from tests.faithful.clusters import ABORT, COMMIT, RESET, Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
     BESIDE,
@@ -222,6 +222,13 @@ def journal_says_something_else(made: Made, rng: Random) -> None:
     """The mirror reports that its mirrored range ended one batch before B's promotion offset."""
     last = data(made, "B", native=False)[-1]
     journal(made, mirrored=promotion(made, "B"), promoted=last.offset)
+
+
+@mutation({**FORCED, "open_at_death": True}, must="truncation-accounting/promotion-unaccounted")
+def promoted_onto_the_mirrors_own_abort(made: Made, rng: Random) -> None:
+    """The mirror reports a promotion one offset too low: at the last ABORT that it wrote itself."""
+    last = next(e for e in reversed(made.log("B")) if e.ends == ABORT and e.leader_epoch == 1)
+    journal(made, promoted=last.offset)
 
 
 @mutation(PLANNED, must="truncation-accounting/promotion-unaccounted")

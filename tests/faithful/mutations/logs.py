@@ -149,10 +149,32 @@ def maximum_timestamp_of_no_record(made: Made, rng: Random) -> None:
     made.change("B", 0, put(batch, latest=max(r.timestamp for r in batch.records) + 1))
 
 
+@mutation(
+    FORCED, must="marker-pairing/impossible-header", unknown="record-equality", may="byte-equality"
+)
+def fewer_records_claimed_than_there_are(made: Made, rng: Random) -> None:
+    """A batch, on both clusters alike, claims one record less than it has, with a right CRC.
+    Brokers refuse it."""
+    batch = next(e for e in data(made, "B", native=False) if len(e.records) > 1)
+    for cluster in ("A", "B"):
+        there = next(e for e in made.log(cluster) if e.offset == batch.offset)
+        made.change(cluster, 0, put(there, claimed=len(there.records) - 1))
+
+
+@mutation({**PAIR, "append_time": False}, must="marker-pairing/impossible-header")
+def a_type_of_timestamp_that_the_topic_never_had(made: Made, rng: Random) -> None:
+    """A batch has LogAppendTime, on both clusters alike, and its topic has CreateTime."""
+    batch = next(e for e in data(made, "B", native=False) if len(e.records) == 1)
+    for cluster in ("A", "B"):
+        there = next(e for e in made.log(cluster) if e.offset == batch.offset)
+        made.change(cluster, 0, put(there, appended=there.records[0].timestamp))
+
+
 def _clean(made: Made, cluster: str, rng: Random) -> list[Entry]:
     """Compacts a cluster's log, but for its last batch, on every replica in the same way. Returns
     what is left below."""
     config = {"cleanup.policy": "compact", "delete.retention.ms": "0"}
+    config = {**made.scenario.topics.config, **config}
     made.scenario = replace(made.scenario, topics=replace(made.scenario.topics, config=config))
     log = made.log(cluster)
     below = log[-1].offset

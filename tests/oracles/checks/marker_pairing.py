@@ -36,7 +36,13 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                 suspects += [
                     ("impossible-header", b.base_offset)
                     for b in log.batches
-                    if b.crc_ok and (_impossible(b) or _another_time(log, b))
+                    if b.crc_ok
+                    and (
+                        _impossible(b)
+                        or _another_time(log, b)
+                        or _another_number(plain, b)
+                        or (generation.native(b.base_offset) and _another_type(plain, log, b))
+                    )
                 ]
                 suspects += _stuck(log) if generation.last else []
                 found += [
@@ -67,6 +73,35 @@ def _another_time(log: PlainLog, batch: Any) -> bool:
     return (
         len(times) == batch.count > 0 and not old and max(times, default=-1) != batch.max_timestamp
     )
+
+
+def _another_number(plain: Plain, batch: Any) -> bool:
+    """LogValidator.validateBatch: lastOffset - baseOffset + 1 of a produced batch is its number of
+    records. The cleaner keeps both offsets of a batch that it thins out."""
+    if not plain.view.recorded or plain.view.internal or not batch.data:
+        return False
+    old = batch.leader_epoch == NO_EPOCH or batch.base_offset < max(
+        plain.compacted.values(), default=0
+    )
+    return not old and batch.count != batch.last_offset - batch.base_offset + 1
+
+
+def _another_type(plain: Plain, log: PlainLog, batch: Any) -> bool:
+    """Kafka documentation, message.timestamp.type: CreateTime or LogAppendTime, by the topic's
+    setting, else the brokers'. Nobody but linkflap changed it: no users' code, no new topic."""
+    facts = plain.view.partition_facts.facts
+    users = facts.programs or any(s.client.startswith("own-producer") for s in plain.sends)
+    anew = any(w.fault.startswith("topic-") for w in plain.view.windows)
+    if not batch.data or batch.leader_epoch == NO_EPOCH or log.cluster != plain.home:
+        return False
+    if not plain.view.recorded or not plain.sends or users or anew:
+        return False
+    (home,) = (c for c in plain.view.topology.clusters if c.name == plain.home)
+    default = home.config.get("log.message.timestamp.type", "CreateTime")
+    samples = [s.settings for s in plain.view.settings if s.cluster == plain.home]
+    ways = [facts.topic_config, *samples]
+    appended = {w.get("message.timestamp.type", default) == "LogAppendTime" for w in ways}
+    return batch.log_append_time not in appended
 
 
 def _left_open(log: PlainLog) -> list[tuple[str, int]]:

@@ -8,8 +8,8 @@ from typing import Unpack
 import numpy as np
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import MirrorStop
-from linkflap.spark_verify.facts.view import PartitionView
+from linkflap.spark_verify.facts.partition_facts import MirrorStop, Window
+from linkflap.spark_verify.facts.view import NO_EPOCH, PartitionView
 from tests.unit.checks.histories import (
     SECOND,
     Header,
@@ -18,6 +18,7 @@ from tests.unit.checks.histories import (
     but,
     mirror_stop,
     promoted,
+    send,
     view,
 )
 from tests.unit.checks.verdicts import Rejected, anomalies, findings, unjudged
@@ -459,6 +460,40 @@ def test_the_maximum_timestamp_is_that_of_a_record(times: Header) -> None:
     (whole,) = seen.replicas
     read_in_part = replace(whole, records=whole.records.take(slice(1)))
     assert anomalies(NAME, replace(seen, replicas=[read_in_part])) == []
+
+
+@pytest.mark.parametrize("last", [0, 2])
+def test_a_batch_has_as_many_records_as_offsets_where_no_cleaner_has_been(last: int) -> None:
+    seen = view([Log("A").data(1, 2, last_offset=last), Log("B").data(1, 2, last_offset=last)])
+    wrong = [("impossible-header", "A", 0), ("impossible-header", "B", 0)]
+    assert anomalies(NAME, seen) == wrong
+    facts = seen.partition_facts
+    for below, found in ((1, []), (0, wrong)):
+        cleaned = replace(seen, partition_facts=replace(facts, compacted={"A": below}))
+        assert anomalies(NAME, cleaned) == found
+    old = view([Log("A").data(1, 2, last_offset=last, leader_epoch=NO_EPOCH)])
+    assert anomalies(NAME, old) == []
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_type_of_timestamp_that_its_topic_never_had(given: bool) -> None:
+    """That is known at home, where only linkflap gave the topic settings."""
+    appended = {"message.timestamp.type": "LogAppendTime"}
+    right, wrong = ({}, appended) if not given else (appended, {})
+    sent = send(1, acked=0)
+    one = view([Log("A").data(1, log_append_time=given)], sends=[sent])
+    assert anomalies(NAME, but(one, topic_config=right)) == []
+    assert anomalies(NAME, but(one, topic_config=wrong)) == [("impossible-header", "A", 0)]
+    elsewhere = view([Log("B").data(1, log_append_time=given)], sends=[sent])
+    anew = Window(id="t", fault="topic-recreated", target="A", start=1, end=2)
+    for unknown in (
+        elsewhere,
+        replace(one, sends=[]),
+        replace(one, sends=[replace(sent, client="own-producer-1")]),
+        but(one, programs=frozenset({"A.t"})),
+        but(one, windows=[anew]),
+    ):
+        assert anomalies(NAME, but(unknown, topic_config=wrong)) == []
 
 
 def test_a_marker_is_transactional() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from linkflap.spark_verify.facts.partition_facts import LogTruncation, MirrorStop
-from linkflap.spark_verify.facts.view import PartitionView
+from linkflap.spark_verify.facts.view import NO_EPOCH, PartitionView
 from tests.unit.checks.histories import (
     SECOND,
     History,
@@ -245,6 +245,20 @@ def test_truncations_that_do_not_lead_to_the_promotion(
     seen: PartitionView, where: list[tuple[str, str, int]]
 ) -> None:
     assert anomalies(NAME, seen) == where
+
+
+@pytest.mark.parametrize(
+    ("epoch", "found"), [(1, [("promotion-unaccounted", "B", 1)]), (2, []), (NO_EPOCH, [])]
+)
+def test_a_marker_of_the_mirrors_own_epoch_is_below_the_promoted_offset(
+    epoch: int, found: list[tuple[str, str, int]]
+) -> None:
+    """Brokers that lead afterwards write theirs in a newer epoch."""
+    b = Log("B").txn(1, pid=7, end=None).marker("abort", pid=7, leader_epoch=epoch)
+    said = mirror_stop(1, 1, SAID, epochs=((0, 0), (1, 1)))
+    a = Log("A").txn(1, pid=7, end=None)
+    seen = view([a, b], mirror_kind="shadow", promotions=[promoted(1)], stops=[said])
+    assert anomalies(NAME, seen) == found
 
 
 def test_the_end_of_a_mirror_is_judged_by_the_generation_that_it_began() -> None:
