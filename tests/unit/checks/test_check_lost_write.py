@@ -159,8 +159,11 @@ def test_a_commit_whose_marker_was_in_the_tail_is_the_next_owners_to_end() -> No
 
 
 def test_neighbours_are_one_anomaly() -> None:
-    seen = view([Log("A").data(1, 2, 3, 4), Log("B").data(1, 4)], sends=[send(1, 2, 3, 4, acked=0)])
-    assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(1, 2)]
+    sent, left = [send(1, 2, 3, 4, 5, 6, acked=0)], Log("B").data(1, 4, 6)
+    never = Log("A").data(1).data(4, at=3).data(6, at=5)
+    for log in (Log("A").data(1, 2, 3, 4, 5, 6), never):
+        found = findings(NAME, view([log, left], sends=sent))
+        assert [(f.offset, f.evidence["records"]) for f in found] == [(1, 2), (4, 1)]
 
 
 def test_a_torn_log_is_not_judged() -> None:

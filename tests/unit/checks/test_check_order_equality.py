@@ -124,6 +124,15 @@ def test_a_mirror_may_end_before_it_has_copied_everything_again() -> None:
     assert [f.evidence.get("alone", False) for f in findings(NAME, seen)] == [False]
 
 
+def test_aborted_records_that_were_mirrored_are_one_anomaly_where_payloads_follow() -> None:
+    a = Log("A").txn(1, pid=7, end="abort").txn(9, 10, pid=7, end="abort")
+    found = findings(NAME, view([a, Log("B").data(1, 9, 10)]))
+    assert [(f.kind, f.offset, f.evidence["records"]) for f in found] == [
+        ("mirrored-aborted", 0, 1),
+        ("mirrored-aborted", 1, 2),
+    ]
+
+
 def test_an_open_transaction_mirrored_by_an_uncommitted_reader_is_found() -> None:
     assert anomalies(NAME, view([Log("A").txn(1, pid=7, end=None), Log("B").data(1)])) == [
         ("mirrored-aborted", "B", 0)
