@@ -1,20 +1,15 @@
-"""Kafka's own topics are undamaged, and agree with the data and the clients about transactions and
-groups.
+"""Kafka's own topics agree with the data about transactions.
 
-Logs are checked one at a time, batch by batch, and states of transactional ids one after the other.
-For the decisions of coordinators, it tries every way to leave out what need not be there; one of
-them must agree with the markers.
+States of transactional ids are checked one after the other. For the decisions of coordinators,
+every way to leave out what need not be there is tried; one of them must agree with the markers.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from linkflap.harness.log.coordinators import GroupMembers, TransactionState
-from tests.oracles.checks.leader_epochs import _falls
-from tests.oracles.checks.replica_agreement import _alone, _between
+from tests.oracles.checks.replica_agreement import _alone
 from tests.oracles.decisions import (
     can_agree,
     decided_by,
@@ -26,82 +21,30 @@ from tests.oracles.decisions import (
 from tests.oracles.plain import Anomaly, Plain, PlainLog
 
 KNOWS_TORN = True
+KINDS = frozenset(
+    {"impossible-state", "marker-missing", "marker-unexplained", "outcome-disagreement"}
+)
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:
     found: list[Anomaly] = []
-    internal = [plain for plain in views if plain.view.internal]
-    for plain in internal:
-        found += _logs(plain)
+    states = [plain for plain in views if plain.topic == "__transaction_state"]
     for cluster in sorted({r.cluster for plain in views for r in plain.replicas}):
-        found += _outcomes(
-            cluster, views, [p for p in internal if p.topic == "__transaction_state"]
-        )
-        found += _groups(cluster, views, [p for p in internal if p.topic == "__consumer_offsets"])
+        found += _outcomes(cluster, views, states)
     return found
 
 
-def _logs(plain: Plain) -> Iterator[Anomaly]:
-    metadata = plain.topic == "__cluster_metadata"
-    for cluster in sorted({r.cluster for r in plain.replicas}):
-        logs = [_below(r) for r in plain.replicas if r.cluster == cluster]
-        for log in logs:
-            yield from (plain.anomaly(kind, cluster, offset) for kind, offset in _wrong(plain, log))
-        model = next((r for r in logs if r.canonical), logs[0])
-        ends = [_followed(r, model) if metadata else r.high_watermark for r in logs]
-        start, end = max(r.log_start for r in logs), min(ends)
-        for other in logs:
-            for kind, offset in _between(model, other, start, end) if other is not model else ():
-                if offset >= plain.compacted.get(cluster, 0):
-                    yield plain.anomaly(kind, cluster, offset)
-
-
-def _followed(log: PlainLog, model: PlainLog) -> int:
-    """The offset up to which a replica of the metadata log follows its leader's: its end, or where
-    batches begin that only a deposed leader had."""
-    ahead = [
-        (mine.base_offset, theirs.leader_epoch)
-        for mine in log.batches
-        for theirs in model.batches
-        if theirs.base_offset == mine.base_offset and mine.leader_epoch < theirs.leader_epoch
-    ]
-    if ahead:
-        begin, epoch = ahead[0]
-        shared = {b.base_offset for b in model.batches}
-        tail = [b for b in log.batches if b.base_offset >= begin and b.base_offset in shared]
-        if all(b.leader_epoch < epoch for b in tail):
-            return int(min(begin, log.high_watermark))
-    return min(log.end, log.high_watermark)
-
-
-def _below(log: PlainLog) -> PlainLog:
-    """The batches up to the last one below the high watermark."""
-    while log.batches and log.batches[-1].last_offset >= log.high_watermark:
-        log.batches.pop()
-    return log
-
-
-def _wrong(plain: Plain, log: PlainLog) -> list[tuple[str, int]]:
-    found = [*_alone(log), *(("leader-epoch-regression", offset) for offset in _falls(log))]
-    if log.torn:
-        return found
-    cleaned = max(plain.compacted.get(log.cluster, 0), log.log_start)
-    held = {offset for b in log.batches for offset in range(b.base_offset, b.last_offset + 1)}
-    absent = [offset for offset in range(cleaned, log.end) if offset not in held]
-    found += [("offsets-missing", absent[0])] if absent else []
-    return [*found, ("ends-early", log.end)] if log.end < log.high_watermark else found
-
-
 def _sound(plain: Plain, cluster: str) -> PlainLog | None:
+    """The log below its high watermark, if it is undamaged and has all that no cleaner took."""
     log = plain.final(cluster)
     if log is None or log.torn:
         return None
-    # A new epoch removes nothing from a log.
-    return (
-        None
-        if any(kind != "leader-epoch-regression" for kind, _ in _wrong(plain, _below(log)))
-        else log
-    )
+    while log.batches and log.batches[-1].last_offset >= log.high_watermark:
+        log.batches.pop()
+    cleaned = max(plain.compacted.get(log.cluster, 0), log.log_start)
+    held = {offset for b in log.batches for offset in range(b.base_offset, b.last_offset + 1)}
+    lacks = any(offset not in held for offset in range(cleaned, log.end))
+    return None if _alone(log) or lacks or log.end < log.high_watermark else log
 
 
 def _outcomes(cluster: str, views: Sequence[Plain], states: Sequence[Plain]) -> Iterator[Anomaly]:
@@ -231,84 +174,3 @@ def _markers(plain: Plain, cluster: str) -> Iterator[tuple[PlainLog, list[Any], 
         ]
         whole = floor < 0 and not (log.log_start or cleaned) and plain.view.recorded
         yield log, markers, whole, generation.last
-
-
-def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> Iterator[Anomaly]:
-    logs = [
-        (plain, _sound(plain, cluster)) for plain in offsets if plain.final(cluster) is not None
-    ]
-    if not logs or any(
-        log is None or log.log_start or plain.compacted.get(cluster) for plain, log in logs
-    ):
-        return
-    written: dict[Any, list[tuple[int, bool]]] = defaultdict(list)
-    pending: dict[Any, list[int]] = defaultdict(list)
-    for plain, log in logs:
-        replica = next(
-            r for r in reversed(plain.view.replicas) if r.cluster == cluster and r.canonical
-        )
-        last = max(replica.batches.leader_epoch.tolist(), default=-1)
-        for entry in replica.entries:
-            assert not isinstance(entry, TransactionState)
-            if isinstance(entry, GroupMembers):
-                continue
-            batches = reversed(log.batches if log else [])
-            batch: Any = next((b for b in batches if b.base_offset <= entry.offset), None)
-            key = entry.group, entry.topic, entry.partition
-            if _in_force(batch):
-                written[key].append((entry.committed, bool(batch) and batch.leader_epoch < last))
-            elif batch.marker is None:
-                pending[key].append(entry.committed)
-    for plain in views:
-        sampled = [
-            (g.group, g.offset, disturbed(plain, cluster, g.time))
-            for g in plain.groups
-            if g.cluster == cluster
-        ]
-        rows = [
-            r
-            for r in plain.reads
-            if r.kind == "commit" and r.cluster == cluster and r.group and r.position >= 0
-        ]
-        acknowledged = [(r.group, r.position) for r in rows]
-        for group in dict.fromkeys(group for group, *_ in (*sampled, *acknowledged)):
-            log_ = written[group, plain.topic, plain.partition]
-            lost = _lost(log_, [(offset, late) for g, offset, late in sampled if g == group])
-            there = [committed for committed, _ in log_] + pending[
-                group, plain.topic, plain.partition
-            ]
-            lost += [o for g, o in acknowledged if g == group and o not in there]
-            if lost:
-                yield plain.anomaly("commit-missing", cluster, lost[0])
-
-
-def _in_force(batch: Any) -> bool:
-    """Whether a commit in this batch counts: outside a transaction, in a committed one, or above
-    the bounds of the log (None), where it is in the bytes all the same."""
-    return not batch or not batch.inside or (batch.marker is not None and batch.marker.control == 1)
-
-
-def disturbed(plain: Plain, cluster: str, time: int) -> bool:
-    """Whether brokers of a cluster were under a fault at that time, or had been."""
-    began = [w for w in plain.windows if w.start <= time]
-    return any(
-        w.target.split("/")[0] == cluster
-        or (w.fault, w.target.split("->")[0]) == ("failover-forced", cluster)
-        for w in began
-    )
-
-
-def _lost(log: Sequence[tuple[int, bool]], seen: Sequence[tuple[int, bool]]) -> list[int]:
-    """The first sample that is not behind the one before it; not at all where a coordinator loaded
-    the log again meanwhile."""
-    left = list(log)
-    for n, (offset, late) in enumerate(seen):
-        if n and offset == seen[n - 1][0]:
-            continue
-        if offset not in [o for o, _ in left] and left and (late or left[0][1]):
-            left = list(log)
-        while left and left[0][0] != offset:
-            left.pop(0)
-        if not left:
-            return [offset]
-    return []

@@ -167,22 +167,21 @@ def may_go(
     part: Any,
     known: Sequence[PlainLog],
     upto: int,
-    below: int = NEVER,
 ) -> bool | None:
     """Whether the log cleaner of one log may have removed a record that another has; None if that
-    is unknown. The holder counts `below` an offset only."""
-    state = ending(holder, part, below)
+    is unknown."""
+    state = ending(holder, part)
     if state == "open":
-        state = ending(lacking, part, NEVER, of=holder)
+        state = ending(lacking, part, of=holder)
     expires = expired(plain, lacking)
     old = part.value == NULL and (expires is None or part.timestamp <= expires)
-    later = _replacing(lacking, holder, known, part, part.offset, below)
+    later = _replacing(lacking, holder, known, part, part.offset)
     if any(o < upto for o in later["ended"]) or part.key == NULL or old or state == "aborted":
         return True
     first = min(later["ended"], default=NEVER)
     passed = any(
         min(
-            _replacing(lacking, holder, known, p, max(p.offset, upto - 1), below)["ended"],
+            _replacing(lacking, holder, known, p, max(p.offset, upto - 1))["ended"],
             default=NEVER,
         )
         <= first
@@ -199,15 +198,13 @@ def _replacing(
     known: Sequence[PlainLog],
     part: Any,
     after: int,
-    below: int,
 ) -> dict[str, list[int]]:
     """The offsets of later records with the same key, by whether their transactions have ended."""
     found: dict[str, list[int]] = {"ended": [], "open": []}
     for log in {id(log): log for log in (lacking, holder, *known)}.values():
-        limit = below if log is holder else NEVER
         for p in log.parts:
-            if p.key == part.key and after < p.offset < limit:
-                state = ending(log, p, limit)
+            if p.key == part.key and after < p.offset:
+                state = ending(log, p)
                 if state != "aborted":
                     found["open" if state == "open" else "ended"].append(p.offset)
     return found
@@ -224,9 +221,9 @@ def expired(plain: Plain, log: PlainLog) -> int | None:
     return (log.captured or plain.ended) // 1_000_000 - kept
 
 
-def ending(log: PlainLog, part: Any, below: int, *, of: PlainLog | None = None) -> str:
-    """How the transaction of a record ended, by the first later marker of its producer below an
-    offset. The record may be in another log."""
+def ending(log: PlainLog, part: Any, *, of: PlainLog | None = None) -> str:
+    """How the transaction of a record ended, by the first later marker of its producer. The
+    record may be in another log."""
     its = of or log
     if not _rising(its):
         return ""
@@ -239,7 +236,7 @@ def ending(log: PlainLog, part: Any, below: int, *, of: PlainLog | None = None) 
         if b.ends
         and b.crc_ok
         and b.producer_id == batch.producer_id
-        and part.offset <= b.base_offset < below
+        and part.offset <= b.base_offset
     ]
     return "open" if not ends else "committed" if ends[0].control == 1 else "aborted"
 
@@ -264,10 +261,6 @@ def _alone(log: PlainLog) -> list[tuple[str, int]]:
         if any(before.last_offset >= batch.base_offset for before in log.batches[:index]):
             found.append(("log-disorder", batch.base_offset))
     return found
-
-
-def _between(model: PlainLog, other: PlainLog, start: int, end: int) -> list[tuple[str, int]]:
-    return [(kind, offset) for kind, _, offset in _parted(model, other, start, end)]
 
 
 def _parted(model: PlainLog, other: PlainLog, start: int, end: int) -> list[tuple[str, int, int]]:
