@@ -58,10 +58,14 @@ def pause(seconds: float, stop: Callable[[], bool], *, every: float = 0.05) -> N
 def patient(seconds: float) -> float:
     """A deadline scaled by the present load, for work that slows down when processes compete for
     processors: slowness then proves nothing."""
-    processors = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return seconds * min(max(os.getloadavg()[0] / processors, 1.0), _SLOWEST)
+    return seconds * min(max(os.getloadavg()[0] / processors(), 1.0), _SLOWEST)
+
+
+def processors() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 _ANCHOR = time.time_ns() - time.monotonic_ns()

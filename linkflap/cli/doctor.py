@@ -42,6 +42,7 @@ from linkflap.harness.machine import (
 )
 from linkflap.harness.model.errors import FAILED, LinkflapError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
+from linkflap.harness.model.wait import processors
 from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.runtimes.distribution import kafka, toxiproxy_server
 
@@ -118,9 +119,7 @@ def _cgroup(name: str, name_v1: str) -> int | None:
 
 
 def look_at_cpu() -> Finding:
-    cores = float(
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    cores = float(processors())
     with contextlib.suppress(OSError, ValueError):
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         cores = min(cores, int(quota) / int(period))

@@ -19,6 +19,7 @@ from linkflap.harness.machine import java
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import JAVA, WorkloadSpec, libraries
 from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.wait import processors
 from linkflap.harness.runtimes.kraft.configuration import tuned
 
 _PROCESSORS: Final = Path("/proc/cpuinfo")
@@ -58,14 +59,14 @@ def _broker_settings(topology: Topology) -> Mapping[str, str]:
 
 
 def _processors() -> str:
-    """How many this process may use, and their model."""
+    """How many, and their model."""
     model = ""
     with suppress(OSError):
         lines = _PROCESSORS.read_text(errors="replace").splitlines()
         model = next(
             (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), ""
         )
-    return f"{len(os.sched_getaffinity(0))}{' x ' if model else ''}{model}"
+    return f"{processors()}{' x ' if model else ''}{model}"
 
 
 def _java(topology: Topology, runtime: str) -> Mapping[str, str]:
