@@ -118,11 +118,9 @@ def test_what_is_done_to_containers_is_refused_where_there_are_none(name: str) -
         FAULTS[name](spec(name, target="A/1"), nowhere)
 
 
-def test_a_mirror_is_killed_on_links_of_the_topology_and_their_reverses() -> None:
-    assert [FAULTS["mirror-kill"].applies_to(target, PAIR) for target in ("A->B", "B->A")] == [
-        None
-    ] * 2
-    assert FAULTS["mirror-kill"].applies_to("A->C", PAIR)
+@pytest.mark.parametrize("name", ["mirror-kill", "failover-planned", "failover-forced"])
+def test_faults_of_mirrors_take_links_and_their_reverses(name: str) -> None:
+    assert [FAULTS[name].applies_to(target, PAIR) for target in ("A->B", "B->A")] == [None] * 2
 
 
 @pytest.mark.parametrize("name", LINK_FAULTS)

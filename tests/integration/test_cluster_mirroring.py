@@ -31,7 +31,6 @@ from linkflap.chaos.cases.bench import Variant
 from linkflap.chaos.cases.runner import Benches, run_case
 from linkflap.chaos.faults import FAULTS
 from linkflap.harness.mirrors import make_mirror
-from linkflap.harness.mirrors.cluster_mirroring import mirror as cluster_mirroring
 from linkflap.harness.mirrors.cluster_mirroring.admin import MIRRORING
 from linkflap.harness.mirrors.cluster_mirroring.comparison import acls_of, agrees, awaited
 from linkflap.harness.mirrors.cluster_mirroring.mirror import ClusterMirror
@@ -149,23 +148,6 @@ def test_what_is_mirrored_is_read_only_on_every_broker_until_it_is_promoted(
     assert pair.mirror.promotion() == dict.fromkeys(PARTITIONS, 1), "the reset is B's own"
     assert [write(pair.b, number) for number in range(3)] == [0, 0, 0]
     assert not pair.mirror.alive
-
-
-def test_a_failover_from_a_dead_source_is_refused_and_nothing_is_promoted(
-    pair: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster_mirroring, "STOP_SECONDS", 15.0)
-    pair.mirror.start()
-    for broker in pair.a.brokers.values():
-        broker.kill()
-    eventually("partitions to be FAILED", lambda: "FAILED" in pair.mirror._states())
-    with pytest.raises(
-        FaultError, match=r"refused for 15 s with INVALID_CLUSTER_MIRROR_STATES \(145\)"
-    ):
-        pair.mirror.fail_over("forced")
-    assert [refused["code"] for refused in of_kind(pair, "failover-refused")] == [145]
-    assert write(pair.b, 0) == READ_ONLY_TOPIC
-    assert pair.mirror.promotion() == {}
 
 
 def test_there_and_back_with_what_was_never_mirrored_truncated(pair: SimpleNamespace) -> None:

@@ -84,6 +84,7 @@ def test_what_is_not_there_ends_a_run_with_one_sentence_and_255(
     assert not (tmp_path / "run").exists(), "nothing ran, and the same command can be given again"
 
 
+@pytest.mark.nightly
 def test_a_full_disk_of_this_machine_is_one_sentence(tmp_path: Path, engine: Any) -> None:
     full = tmp_path / "full"
     full.mkdir()

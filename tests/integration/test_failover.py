@@ -3,9 +3,7 @@ open and where B begins; and mirrors that are killed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -20,10 +18,7 @@ from linkflap.harness.model.errors import FaultError
 from linkflap.harness.model.protocols import Deployment, Mirror, World
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.model.wait import now
-from linkflap.harness.rundir import EventLog
-from linkflap.harness.runtimes import runtime
 from linkflap.harness.wire.offsets import bounds, quiet
-from linkflap.topologies import parse
 from tests.shadows import TOPIC, TOPIC_PARTITIONS, drained, ends, make_topic, own_write, shadow
 from tests.waiting import eventually
 
@@ -126,6 +121,9 @@ def spec(kind: str) -> FaultSpec:
     return FaultSpec(id="f", fault=kind, target="A->B", at=0, duration=0)
 
 
+KILL = FaultSpec(id="crash", fault="mirror-kill", target="A->B", at=0, duration=1)
+
+
 def stage_ends(stage: Stage, cluster: str, which: Any = "high") -> dict[tuple[str, int], int]:
     return bounds(
         AdminClient(quiet(stage.deployment.clusters[cluster].bootstrap)),
@@ -136,9 +134,20 @@ def stage_ends(stage: Stage, cluster: str, which: Any = "high") -> dict[tuple[st
 
 
 @pytest.mark.linkflap(topology="A->B")
-def test_planned_drains_even_what_an_open_transaction_hid(stage: Stage) -> None:
+def test_a_killed_worker_comes_back_and_planned_drains_even_what_an_open_transaction_hid(
+    stage: Stage,
+) -> None:
     """Commits after an open transaction are no lag for a mirror that reads committed, and must be
     mirrored all the same."""
+    mirror, kill = stage.mirrors["A->B"], FAULTS["mirror-kill"](KILL, cast(World, stage))
+    try:
+        kill.inject()
+        killed, alive = kill.bite(), mirror.alive
+    finally:
+        checked = kill.heal()
+    assert (killed.bit, killed.measured) == (True, {"before": "alive", "during": "gone"})
+    assert (alive, mirror.alive) == (False, True)
+    assert kill.heal() == checked
     stage.clients.write(20)
     stage.clients.begin()  # left open: the coordinator aborts it, within ten seconds
     other = Producer(
@@ -213,59 +222,6 @@ def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(
     assert before < max(killed) <= failover["fault_time"] < now()
     kinds = [kind for kind, _, _ in stage.events]
     assert kinds.index("mirror-stopped") < kinds.index("promotion") < kinds.index("failover")
-
-
-@pytest.mark.linkflap(topology="A->B")
-def test_a_failover_needs_a_link() -> None:
-    from linkflap.topologies import parse
-
-    for kind in ("failover-planned", "failover-forced"):
-        assert FAULTS[kind].applies_to("A->B", parse("A->B")) is None
-        # back, once the mirror is reversed
-        assert FAULTS[kind].applies_to("B->A", parse("A->B")) is None
-        assert (
-            FAULTS[kind].applies_to("B->C", parse("A->B"))
-            == "'B->C' is no link; clients fail over along A->B, and back"
-        )
-
-
-# mirror-kill on real mirrors: the process is gone, and records are mirrored again after the
-# heal.
-
-
-KILL = FaultSpec(id="crash", fault="mirror-kill", target="A->B", at=0, duration=1)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    events = EventLog(tmp_path / "events.jsonl")
-    topology = parse("A->B")
-    try:
-        with runtime("process")(topology, folder=tmp_path, recorder=events) as up:
-            mirror: Mirror = make_mirror(MirrorSpec(kind="mm2"), topology.links[0], up, events)
-            mirror.start()
-            yield cast(
-                World,
-                SimpleNamespace(
-                    deployment=up, mirrors={"A->B": mirror}, recorder=events, stopping=False
-                ),
-            )
-            mirror.stop()
-    finally:
-        events.close()
-
-
-def test_the_worker_dies_and_comes_back(world: World) -> None:
-    mirror = world.mirrors["A->B"]
-    fault = FAULTS["mirror-kill"](KILL, world)
-    try:
-        fault.inject()
-        bite, alive = fault.bite(), mirror.alive
-    finally:
-        checked = fault.heal()
-    assert (bite.bit, bite.measured, alive) == (True, {"before": "alive", "during": "gone"}, False)
-    assert mirror.alive
-    assert fault.heal() == checked
 
 
 @pytest.mark.nightly

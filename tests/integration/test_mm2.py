@@ -59,11 +59,11 @@ def crash_between_produce_and_offset_commit(deployment: Deployment, mirror: Mirr
 
 
 @pytest.mark.linkflap(topology="A->B")
-@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
-def test_a_worker_killed_mid_write_repeats_at_least_once_and_loses_nothing(
-    linkflap_deployment: Deployment, delivery: str
+def test_a_worker_killed_mid_write_repeats_records_and_loses_none(
+    linkflap_deployment: Deployment,
 ) -> None:
-    with mirrored(linkflap_deployment, delivery=delivery) as (mirror, writer, events):
+    """The case KIP-618-exactly-once has the other delivery."""
+    with mirrored(linkflap_deployment, delivery="at-least-once") as (mirror, writer, events):
         with writer.writing():
             crash_between_produce_and_offset_commit(linkflap_deployment, mirror)
             assert not mirror.alive
@@ -71,23 +71,12 @@ def test_a_worker_killed_mid_write_repeats_at_least_once_and_loses_nothing(
         drained(mirror)
         mirror.stop()
         found = read(linkflap_deployment.clusters["B"].bootstrap)
-        repeats = {
-            partition: len(values) - len(distinct(values)) for partition, values in found.items()
-        }
-        assert {
-            partition: distinct(values) for partition, values in found.items()
-        } == writer.committed
-        if delivery == "exactly-once":
-            assert repeats == {0: 0, 1: 0}
-        else:
-            assert sum(repeats.values()) > 0
+        once = {partition: distinct(values) for partition, values in found.items()}
+        assert once == writer.committed
+        assert sum(len(values) - len(once[partition]) for partition, values in found.items()) > 0
         own = [(kind, data) for kind, _, data in events if kind != "mirror-state"]
-        assert [kind for kind, _ in own] == [
-            "mirror-started",
-            "mirror-crashed",
-            "mirror-started",
-            "mirror-stopped",
-        ]
+        ran = ["mirror-started", "mirror-crashed", "mirror-started", "mirror-stopped"]
+        assert [kind for kind, _ in own] == ran
         assert own[-1][1] == {"drained": True}
 
 
@@ -207,7 +196,19 @@ def states(events: Rows) -> dict[tuple[str, int], list[str]]:
     return found
 
 
-def what_fails_is_written_down(deployment: Deployment) -> None:
+OLDER = "A@3.9.2->B@3.9.2"
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        pytest.param("A->B", marks=pytest.mark.linkflap(topology="A->B")),
+        pytest.param(OLDER, marks=[pytest.mark.linkflap(topology=OLDER), pytest.mark.nightly]),
+    ],
+)
+def test_a_connector_and_a_task_that_fail_are_written_down(
+    linkflap_deployment: Deployment, topology: str
+) -> None:
     """A connector that cannot start (Java refuses its pattern), and a task that fails later (B
     refuses a record as too large).
 
@@ -215,7 +216,7 @@ def what_fails_is_written_down(deployment: Deployment) -> None:
     """
     with (
         patch.object(mm2_config, "reason_against", return_value=""),
-        mirrored(deployment, groups="(?<a>x)(?<a>y)") as (mirror, writer, events),
+        mirrored(linkflap_deployment, groups="(?<a>x)(?<a>y)") as (mirror, writer, events),
     ):
         writer.write(1)
         drained(mirror)
@@ -230,9 +231,9 @@ def what_fails_is_written_down(deployment: Deployment) -> None:
         limit = [
             ConfigEntry("max.message.bytes", "1000", incremental_operation=AlterConfigOpType.SET)
         ]
-        admin = AdminClient(quiet(deployment.clusters["B"].bootstrap))
+        admin = AdminClient(quiet(linkflap_deployment.clusters["B"].bootstrap))
         limited = [ConfigResource("TOPIC", TOPIC, incremental_configs=limit)]
-        large = Producer(quiet(deployment.clusters["A"].bootstrap))
+        large = Producer(quiet(linkflap_deployment.clusters["A"].bootstrap))
 
         tries = 0.0
 
@@ -257,18 +258,6 @@ def what_fails_is_written_down(deployment: Deployment) -> None:
         assert any("RecordTooLargeException" in str(data.get("trace", "")) for _, _, data in events)
         mirror.stop()
         assert events[-1][2] == {"drained": False}
-
-
-@pytest.mark.linkflap(topology="A->B")
-def test_a_connector_and_a_task_that_fail_are_written_down(linkflap_deployment: Deployment) -> None:
-    what_fails_is_written_down(linkflap_deployment)
-
-
-@pytest.mark.linkflap(topology="A->B")
-@pytest.mark.nightly
-@pytest.mark.linkflap(topology="A@3.9.2->B@3.9.2")
-def test_those_of_an_older_release_are_too(linkflap_deployment: Deployment) -> None:
-    what_fails_is_written_down(linkflap_deployment)
 
 
 @pytest.mark.linkflap(topology="A->B")

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from linkflap.harness.machine import cache, ledger
-from tests.command_line import ledger_of_its_own
+from tests.command_line import use_ledger
 from tests.waiting import eventually
 
 pytest_plugins = ["pytester"]
@@ -21,8 +21,7 @@ class archives again: a minute each."""
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A user's project, with linkflap installed, and nothing else of it."""
-    for name, value in ledger_of_its_own(pytester.path / "ledger").items():
-        monkeypatch.setenv(name, value)
+    use_ledger(monkeypatch, pytester.path / "ledger")
     monkeypatch.setenv("LINKFLAP_CACHE", str(CACHE))
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     pytester.makeini("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")

@@ -369,33 +369,8 @@ def _has(broker: Broker, topic_partitions: list[tuple[str, int]]) -> bool:
     ) and all(headers(broker, tp)["base_offset"] for tp in topic_partitions)
 
 
-# Truncated logs: to the last stable offset at a failover, and after the source's own
-# truncation.
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("rule", ["truncate-once", "truncate-stable"])
-def test_truncation_goes_back_to_the_last_stable_offset(
-    linkflap_deployment: Deployment, rule: str
-) -> None:
-    """X begins before Y, and Y commits before X does: truncated at X's beginning the log has no
-    marker of Y, and Y is open."""
-    a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
-    mirror, _ = shadowed(linkflap_deployment, open_transactions=rule)
-    mirror.start()
-    y, x = (Producer(quiet(a) | {"transactional.id": name}) for name in "yx")
-    for producer in (y, x):
-        producer.init_transactions(60)
-        producer.begin_transaction()
-        producer.produce(TOPIC, b"begun", partition=0)  # y at offset 0, x at 1
-        producer.flush(60)
-    y.commit_transaction(60)
-    drained(mirror)
-    mirror.stop()
-    # Y was committed on A. Truncated to 1 it has lost its marker; truncated until nothing is open
-    # it is gone.
-    assert mirror.promotion()[TOPIC, 0] == (1 if rule == "truncate-once" else 0)
-    assert ends(b, "stable")[TOPIC, 0] == 0
+# Logs that follow the source's own truncation. (To the last stable offset at a failover: the cases
+# RS4-truncate-once and RS4-truncate-stable.)
 
 
 @pytest.mark.nightly

@@ -1,5 +1,5 @@
-"""What stock brokers do with a shadow's records: resets, leader epochs, and producer ids that come
-back or jump."""
+"""What stock brokers do with a shadow's records: leader epochs, and producer ids that are kept or
+jump. Resets, and ids that come back, are cases: reset-on-stock-brokers, RS12-*-ids-on-a-chain."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
 )
 
 from linkflap.chaos.cases.wire import Wire, record_batch
@@ -50,87 +46,11 @@ pytestmark = pytest.mark.nightly
 HERE = (TOPIC, 0)
 
 
-class Idempotent:
-    """A producer that gets an id with its first write; `write` returns the acknowledged offset."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._producer = Producer(quiet(bootstrap) | {"enable.idempotence": True, "linger.ms": 0})
-
-    def write(self) -> object:
-        answers: list[object] = []
-        self._producer.produce(
-            TOPIC,
-            b"own",
-            partition=0,
-            on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()),
-        )
-        eventually("an acknowledgement", lambda: self._producer.flush(0.5) == 0)
-        return answers[0]
-
-
-def producer_states(deployment: Deployment, cluster: str) -> dict[int, int]:
-    """Producer id -> last sequence, as the partition's leader reports them (KIP-664)."""
-
-    async def ask() -> dict[int, int]:
-        broker = deployment.clusters[cluster].brokers[1].client_address
-        asked = Destination([broker])
-        try:
-            return {
-                int(s.producer_id): int(s.last_sequence)
-                for s in await asked.producers(broker, HERE)
-            }
-        finally:
-            asked.close()
-
-    return asyncio.run(ask())
-
-
-def expire_producers(bootstrap: str) -> None:
-    """The effect of a reset by other means: brokers forget producers that have not written for a
-    millisecond."""
-    entry = ConfigEntry(
-        "producer.id.expiration.ms", "1", incremental_operation=AlterConfigOpType.SET
-    )
-    resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
-    admin = AdminClient(quiet(bootstrap))
-    admin.incremental_alter_configs([resource])[resource].result(30)
-
-
 def leader(deployment: Deployment, cluster: str) -> int:
     found = AdminClient(quiet(deployment.clusters[cluster].bootstrap)).list_topics(
         TOPIC, timeout=60
     )
     return found.topics[TOPIC].partitions[0].leader
-
-
-@pytest.mark.linkflap(topology="A->B")
-def test_a_reset_record_clears_no_producer_state_and_expiry_does_what_it_should(
-    linkflap_deployment: Deployment,
-) -> None:
-    up = linkflap_deployment
-    a, b = (up.clusters[name].bootstrap for name in "AB")
-    make_topic(up, "A")
-    mirror = shadow(up, "A->B", producer_ids="reset")
-    mirror.start()
-    first = Idempotent(a)
-    assert [first.write(), first.write()] == [0, 1]
-    assert Idempotent(a).write() == 2
-    drained(mirror)
-    mirror.stop()
-    assert mirror.promotion()[HERE] == 3
-    reset = headers(up.clusters["B"].brokers[1], HERE, above=3)
-    assert (reset["base_offset"], reset["control"], reset["producer_id"]) == ([3], [2], [-1])
-    assert producer_states(up, "B") == {0: 1, 1: 0}, "behind the reset, as if it were not there"
-    assert Idempotent(b).write() == 0, "id 0 again: acknowledged with the offset of a record of A"
-    assert ends(up.clusters["B"])[HERE] == 4, "and nothing was appended"
-    expire_producers(b)
-    eventually(
-        "B to forget A's producers",
-        lambda: not producer_states(up, "B"),
-        state=lambda: producer_states(up, "B"),
-    )
-    assert Idempotent(b).write() == 4, "id 1, which A's second producer had: appended"
-    assert headers(up.clusters["B"].brokers[1], HERE, above=4)["producer_id"] == [1]
 
 
 @pytest.mark.linkflap(topology="A->B")
@@ -210,26 +130,6 @@ def test_a_kept_id_is_refused_where_the_mirrored_producer_had_written_more_than_
         error, _ = destination.produce(HERE, batch)
     assert error == "out_of_order_sequence_number"
     assert ends(up.clusters["B"])[HERE] == 7
-
-
-@pytest.mark.linkflap(topology="A->B->C")
-def test_ids_that_a_second_hop_gives_back_collide_there(linkflap_deployment: Deployment) -> None:
-    """RS12: the ids that complement keeps away from B reach C."""
-    up = linkflap_deployment
-    make_topic(up, "A")
-    first, second = (shadow(up, link, producer_ids="complement") for link in ("A->B", "B->C"))
-    first.start()
-    second.start()
-    source = Idempotent(up.clusters["A"].bootstrap)
-    assert [source.write(), source.write()] == [0, 1]
-    drained(first, second)
-    held = {name: set(headers(up.clusters[name].brokers[1], HERE)["producer_id"]) for name in "ABC"}
-    assert held == {"A": {0}, "B": {2**63 - 2}, "C": {0}}
-    first.stop()
-    second.stop()
-    answers = {name: Idempotent(up.clusters[name].bootstrap).write() for name in "BC"}
-    assert answers == {"B": 2, "C": 0}, "C takes its own producer 0 for A's, and appends nothing"
-    assert {name: ends(up.clusters[name])[HERE] for name in "BC"} == {"B": 3, "C": 2}
 
 
 # What `producer_ids=jump` prevents when a broker of B is suspended, and what it cannot: real

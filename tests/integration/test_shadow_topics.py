@@ -35,7 +35,13 @@ from tests.waiting import eventually
 
 
 @pytest.mark.linkflap(topology="A->B")
-@pytest.mark.parametrize("again", [False, True], ids=["deleted", "made again"])
+@pytest.mark.parametrize(
+    "again",
+    [
+        pytest.param(False, id="deleted", marks=pytest.mark.nightly),
+        pytest.param(True, id="made again"),
+    ],
+)
 def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(
     linkflap_deployment: Deployment, again: bool
 ) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,6 +38,7 @@ from linkflap.harness.workloads import groups, topics, topics_for
 from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.command import Command, check
 from linkflap.harness.workloads.make_crew import make_all
+from tests.command_line import ran
 from tests.unit.recorded_run import run
 from tests.waiting import eventually
 
@@ -48,6 +48,9 @@ child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]
 pathlib.Path(sys.argv[1]).write_text(str(child.pid))
 {then}
 """
+
+
+PYTHON = (sys.executable, "-c")
 
 
 def foreign(tmp_path: Path, **secrets: str) -> Foreign:
@@ -66,7 +69,7 @@ def gone(pid: int) -> bool:
 def started(tmp_path: Path, then: str) -> tuple[Child, int]:
     """A program that starts a child; returns the child's pid too."""
     note = tmp_path / "pid"
-    child = foreign(tmp_path).start([sys.executable, "-c", PARENT.format(then=then), str(note)])
+    child = foreign(tmp_path).start([*PYTHON, PARENT.format(then=then), str(note)])
     eventually("the program to start another", lambda: note.exists() and note.read_text())
     return child, int(note.read_text())
 
@@ -85,9 +88,8 @@ def test_a_program_that_ends_leaves_no_children(tmp_path: Path) -> None:
 
 
 def test_the_exit_of_a_program_killed_by_a_signal_names_it(tmp_path: Path) -> None:
-    child = foreign(tmp_path).start(
-        [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
-    )
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    child = foreign(tmp_path).start([*PYTHON, code])
     assert eventually("the program to end", child.end_group) == -signal.SIGKILL
 
 
@@ -97,7 +99,7 @@ def test_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
         "signal.pause(); signal.pause()"
     )
     mine = foreign(tmp_path)
-    child = mine.start([sys.executable, "-c", code])
+    child = mine.start([*PYTHON, code])
     eventually("the program to start", lambda: "up" in mine.last_words())
     assert not mine.end(child, within=0.3)
     assert child.group() == frozenset()
@@ -105,9 +107,7 @@ def test_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
 
 def test_a_stopped_one_can_be_ended(tmp_path: Path) -> None:
     mine = foreign(tmp_path)
-    child = mine.start(
-        [sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"]
-    )
+    child = mine.start([*PYTHON, "import signal; print('up', flush=True); signal.pause()"])
     eventually("the program to start", lambda: "up" in mine.last_words())
     child.pause()
     assert child.paused
@@ -116,9 +116,7 @@ def test_a_stopped_one_can_be_ended(tmp_path: Path) -> None:
 
 def test_a_program_that_stops_itself_can_be_killed(tmp_path: Path) -> None:
     mine = foreign(tmp_path)
-    child = mine.start(
-        [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"]
-    )
+    child = mine.start([*PYTHON, "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"])
     eventually("the program to stop itself", lambda: child.any_suspended)
     assert not child.paused
     mine.kill(child)
@@ -140,38 +138,29 @@ import os, signal
 os.kill(os.getpid(), signal.SIGKILL)
 """
     environment = {**os.environ, "LINKFLAP_RUNTIME_DIR": str(tmp_path / "ledger")}
-    done = subprocess.run(
-        [sys.executable, "-c", harness], env=environment, timeout=120, check=False
-    )
+    done = ran([*PYTHON, harness], env=environment)
     assert done.returncode == -signal.SIGKILL
     eventually("the program's own child to die", lambda: gone(int(note.read_text())))
 
 
 def test_a_command_is_run_to_its_end(tmp_path: Path) -> None:
     mine = foreign(tmp_path)
-    assert (
-        mine.run([sys.executable, "-c", "print('first')"], what="ask", within=60).output
-        == "first\n"
-    )
-    ran = mine.run(
-        [sys.executable, "-c", "import sys; print('second'); sys.exit(3)"], what="ask", within=60
-    )
-    assert (ran.status, ran.output) == (3, "second\n")
+    done = mine.run([*PYTHON, "print('first')"], what="ask", within=60)
+    assert done.output == "first\n"
+    done = mine.run([*PYTHON, "print('second'); raise SystemExit(3)"], what="ask", within=60)
+    assert (done.status, done.output) == (3, "second\n")
 
 
 def test_command_that_does_not_exit_in_time_is_killed(tmp_path: Path) -> None:
     with pytest.raises(DeadlineExceeded, match="ask of the program to end"):
-        foreign(tmp_path).run(
-            [sys.executable, "-c", "import signal; signal.pause()"], what="ask", within=0.5
-        )
+        foreign(tmp_path).run([*PYTHON, "import signal; signal.pause()"], what="ask", within=0.5)
 
 
 def test_values_that_the_user_gave_are_in_no_log(tmp_path: Path) -> None:
     mine = foreign(tmp_path, TOKEN="a-secret-value", SHORT="1")
-    ran = mine.run(
-        [sys.executable, "-c", "import os; print(os.environ['TOKEN'], 1)"], what="ask", within=60
-    )
-    assert "a-secret-value" not in ran.output
+    code = "import os; print(os.environ['TOKEN'], 1)"
+    done = mine.run([*PYTHON, code], what="ask", within=60)
+    assert "a-secret-value" not in done.output
     assert "a-secret-value" not in mine.log.read_text()
     assert "a-secret-value" not in mine.last_words()
     assert mine.log.read_text().rstrip().endswith(" 1"), "a value that short is no secret"
@@ -322,13 +311,8 @@ library = "java"
     path.write_text(text)
     read = scenario_file.read(path, seed=1)
     assert [spec.library for spec in read.workloads] == ["java", "librdkafka", "java"]
-    again = tmp_path / "again.toml"
-    again.write_text(scenario_file.render(read))
-    assert [spec.library for spec in scenario_file.read(again, seed=1).workloads] == [
-        "java",
-        "librdkafka",
-        "java",
-    ]
+    path.write_text(scenario_file.render(read))
+    assert scenario_file.read(path, seed=1).workloads == read.workloads
 
 
 SAYS = """
@@ -344,21 +328,25 @@ while True: signal.pause()
 """
 
 
+def command(code: str, writer: RunWriter, folder: Path, **more: Any) -> Command:
+    """A workload that is a Python program of the user's."""
+    spec = WorkloadSpec(
+        kind="command", home="A", command=(*PYTHON, code), folder=str(folder), **more
+    )
+    return Command(spec, "command-1", ADDRESSES, writer)
+
+
+def deaths(writer: RunWriter) -> list[ClientDied]:
+    return [event for event in RunReader(writer.root).events()[0] if isinstance(event, ClientDied)]
+
+
 @pytest.fixture
 def program(writer: RunWriter, tmp_path: Path) -> Iterator[Callable[..., Command]]:
     """Makes one, with options; it prints its environment."""
     made: list[Command] = []
 
     def make(**options: Option) -> Command:
-        spec = WorkloadSpec(
-            kind="command",
-            home="A",
-            command=(sys.executable, "-c", SAYS),
-            folder=str(tmp_path),
-            reads=("orders",),
-            options=options,
-        )
-        made.append(Command(spec, "command-1", ADDRESSES, writer))
+        made.append(command(SAYS, writer, tmp_path, reads=("orders",), options=options))
         return made[-1]
 
     yield make
@@ -441,19 +429,12 @@ def test_killed_program_is_restarted_and_its_death_is_recorded(
     assert clients.done_since_restart("command-1") == 1
     with pytest.raises(InputError, match="no program of a workload with a command runs at B"):
         clients.kill("B", workload="command", moment="any", by="kill", within=60)
-    events, _ = RunReader(writer.root).events()
-    (died,) = [event for event in events if isinstance(event, ClientDied)]
+    (died,) = deaths(writer)
     assert (died.by, died.signal, died.again) == ("kill", "SIGKILL", True)
 
 
 def test_program_that_exits_by_itself_is_restarted(writer: RunWriter, tmp_path: Path) -> None:
-    spec = WorkloadSpec(
-        kind="command",
-        home="A",
-        command=(sys.executable, "-c", "print('up'); raise SystemExit(3)"),
-        folder=str(tmp_path),
-    )
-    mine = Command(spec, "command-1", ADDRESSES, writer)
+    mine = command("print('up'); raise SystemExit(3)", writer, tmp_path)
     mine.start()
     try:
         eventually(
@@ -462,25 +443,17 @@ def test_program_that_exits_by_itself_is_restarted(writer: RunWriter, tmp_path: 
         )
     finally:
         mine.stop()
-    events, _ = RunReader(writer.root).events()
-    assert next(event.status for event in events if isinstance(event, ClientDied)) == 3
+    assert deaths(writer)[0].status == 3
 
 
 def test_program_that_runs_once_is_not_restarted(writer: RunWriter, tmp_path: Path) -> None:
-    spec = WorkloadSpec(
-        kind="command",
-        home="A",
-        command=(sys.executable, "-c", "raise SystemExit(3)"),
-        folder=str(tmp_path),
-        options={"once": True},
-    )
-    clients = WorkloadClients([Command(spec, "command-1", ADDRESSES, writer)], writer)
+    once = command("raise SystemExit(3)", writer, tmp_path, options={"once": True})
+    clients = WorkloadClients([once], writer)
     assert not clients.all_ended
     clients.start()
     eventually("the program to end", lambda: clients.progress() and clients.all_ended)
     clients.stop()
-    events, _ = RunReader(writer.root).events()
-    (died,) = [event for event in events if isinstance(event, ClientDied)]
+    (died,) = deaths(writer)
     assert (died.status, died.again) == (3, False)
 
 
