@@ -132,6 +132,7 @@ def look_for(bug: str, given: argparse.Namespace) -> Found:
             "suite",
             "nightly",
             "--until-fail",
+            "--fresh",  # a bug says where it took effect: in the folder of its run
             "--topologies",
             topology,
             "--mirrors",

@@ -178,7 +178,7 @@ def read(root: Path, started: int, ended: int) -> ProcessLogs:
     """The warnings and errors in a run directory's logs; `started` and `ended` (0: it never did)
     are the run's own, in nanoseconds."""
     found = ProcessLogs()
-    paths = [path for path in _paths(root / "logs") if not _aside(path.relative_to(root))]
+    paths = [path for path in logs_in(root / "logs") if not _aside(path.relative_to(root))]
     found.logs = len(paths)
     if len(paths) > MOST_LOGS:
         found.unread.append(f"{len(paths) - MOST_LOGS:,} more logs are not read")
@@ -201,21 +201,19 @@ def read(root: Path, started: int, ended: int) -> ProcessLogs:
     return found
 
 
-def _paths(folder: Path) -> list[Path]:
-    """Logs, and those that were rolled (`server.log.1`)."""
+def logs_in(folder: Path) -> list[Path]:
+    """The logs of processes, and those that were rolled (`server.log.1`); no segments of data that
+    were kept."""
     return sorted(
-        path for path in folder.glob("**/*.log*") if re.search(r"\.log(\.\d+)?$", path.name)
+        path
+        for path in folder.glob("**/*.log*")
+        if re.search(r"\.log(\.\d+)?$", path.name) and not path.name.partition(".")[0].isdigit()
     )
 
 
 def _aside(path: Path) -> bool:
-    """Whether a log is a client's, or of what linkflap runs beside the clusters; or a segment of
-    data that were kept."""
-    return (
-        path.parts[1] in _OF_CLIENTS
-        or path.name in _OF_LINKFLAP
-        or path.name.partition(".")[0].isdigit()
-    )
+    """Whether a log is a client's, or of what linkflap runs beside the clusters."""
+    return path.parts[1] in _OF_CLIENTS or path.name in _OF_LINKFLAP
 
 
 class _Clock:

@@ -12,23 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import count
 from pathlib import Path
-from typing import Final, final
-
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from typing import final
 
 from linkflap.harness import runtimes
-from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.protocols import Broker, Cluster, Deployment, Link
+from linkflap.harness.model.protocols import Cluster, Deployment, Link
 from linkflap.harness.model.topology import Topology
-from linkflap.harness.model.wait import patient, until
 from linkflap.harness.rundir import EventLog
-from linkflap.harness.wire.offsets import quiet
+from linkflap.recording import cleanliness
 from linkflap.topologies import parse
-
-IN_SYNC_WITHIN: Final = 30.0
-_ERROR: Final = re.compile(rb"^\[[^\]]*\] (ERROR|FATAL) .*", re.MULTILINE)
-_LONGEST: Final = 200
 
 
 @final
@@ -89,19 +80,18 @@ class _Lent:
         self._sizes: dict[Path, int] = {}
 
     def mark(self) -> None:
-        self._sizes = {path: _size(path) for path in _logs(self.deployment)}
+        logs = [broker.log for broker in cleanliness.brokers_of(self.deployment)]
+        self._sizes = cleanliness.sizes_of(logs)
 
     def changed(self) -> Sequence[str]:
         """What is broken since `mark`: brokers, links, replicas, and errors in brokers' logs."""
         return [
+            *cleanliness.broken(self.deployment),
             *(
-                f"broker {b.cluster}/{b.id} is {b.state}"
-                for b in _brokers(self.deployment)
-                if b.state != "running"
+                text
+                for path, size in self._sizes.items()
+                for text in cleanliness.first_error(path, size)
             ),
-            *(text for link in self.deployment.links.values() for text in _broken(link)),
-            *(text for cluster in self.deployment.clusters.values() for text in _behind(cluster)),
-            *(text for path, size in self._sizes.items() for text in _errors(path, size)),
         ]
 
 
@@ -148,78 +138,3 @@ class Pool:
                 runtimes.runtime(runtime)(parse(topology), folder=folder, recorder=events)
             )
             return _Lent(up, stack.pop_all())
-
-
-def _brokers(deployment: Deployment) -> Iterator[Broker]:
-    for cluster in deployment.clusters.values():
-        yield from cluster.brokers.values()
-
-
-def _logs(deployment: Deployment) -> Iterator[Path]:
-    for broker in _brokers(deployment):
-        yield broker.log
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
-
-
-def _broken(link: Link) -> Iterator[str]:
-    if toxics := link.toxics():
-        yield f"link {link.name} has the toxics {', '.join(toxics)}"
-    if not link.enabled or link.holders():
-        yield f"link {link.name} is cut"
-
-
-def _behind(cluster: Cluster) -> Iterator[str]:
-    """Brokers that are missing in a cluster's metadata, and partitions whose replicas are not in
-    sync. Waits a while for both."""
-    admin = AdminClient(quiet(cluster.bootstrap))
-    found = [f"cluster {cluster.name} does not answer"]
-
-    def in_sync() -> bool:
-        nonlocal found
-        try:
-            known = admin.list_topics(timeout=5.0)
-        except KafkaException:
-            return False
-        found = [
-            f"cluster {cluster.name} lacks broker {each}"
-            for each in sorted(cluster.brokers.keys() - known.brokers.keys())
-        ]
-        for name, topic in known.topics.items():
-            short = sorted(
-                p.id
-                for p in topic.partitions.values()
-                if {*p.isrs} != {*p.replicas} or p.leader < 0
-            )
-            found += [
-                f"{name}-{partition} of cluster {cluster.name} is not in sync"
-                for partition in short
-            ]
-        return not found
-
-    try:
-        until(
-            in_sync,
-            within=patient(IN_SYNC_WITHIN),
-            every=0.1,
-            what=f"the replicas of {cluster.name} to be in sync",
-        )
-    except DeadlineExceeded:
-        yield from found
-
-
-def _errors(path: Path, since: int) -> Iterator[str]:
-    """The first error in a broker's log file after byte `since`. A file that is shorter by now was
-    begun again, and is read from the start."""
-    if not path.exists():
-        return
-    with path.open("rb") as log:
-        log.seek(since if _size(path) >= since else 0)
-        first = _ERROR.search(log.read())
-    if first:
-        yield (
-            f"{path.parent.parent.name}/{path.parent.name} logged "
-            f"{first[0][:_LONGEST].decode(errors='replace')}"
-        )

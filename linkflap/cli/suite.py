@@ -162,6 +162,11 @@ def most_runs(kind: str, runs: int | None, lasts: str | None) -> int:
     return runs or (0 if lasts else RUNS.get(kind, 0))
 
 
+def own_clusters(kind: str, *, fresh: bool) -> bool:
+    """Whether each run of a suite starts clusters of its own."""
+    return fresh or kind in (OWN, REGRESSION)
+
+
 def bounds_of(
     kind: str,
     *,
@@ -260,6 +265,11 @@ def _named(given: Sequence[str]) -> tuple[str, ...]:
     metavar="K/N",
     help="Play only every Nth run, starting with the Kth: splits one suite over N machines.",
 )
+@click.option(
+    "--fresh",
+    is_flag=True,
+    help="Start new clusters for each run, instead of using clean ones again.",
+)
 @click.option("--uniform", is_flag=True, help="Draw at random, without regard to coverage.")
 @click.option(
     "--reach",
@@ -319,6 +329,7 @@ def suite(
     clients: Sequence[str],
     runtime: str,
     part: str | None,
+    fresh: bool,
     uniform: bool,
     reach: Sequence[str],
     after: Path | None,
@@ -375,6 +386,7 @@ def suite(
         ),
         shard=folders.shard(part) if part else (0, 1),
         guided=not uniform,
+        fresh=own_clusters(kind, fresh=fresh),
         until_fail=until_fail,
         reach=tuple(reach),
         replays=replays,
@@ -426,6 +438,7 @@ def run_repeatedly(
         runs=count,
         jobs=min(count, folders.usual_jobs()),
         bounds=GeneratorBounds(runtime=runtime),
+        fresh=True,
         until_fail=until_fail,
         replays=0,
         given=scenario_file.render(anywhere(scenario)),

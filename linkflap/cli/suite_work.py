@@ -7,7 +7,7 @@ import errno
 import shlex
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -158,28 +158,18 @@ def _came_to(folder: SuiteFolder) -> SuiteOutcome:
 def _explore(folder: SuiteFolder) -> None:
     """Records and judges the runs of a suite that is not a regression suite, and shrinks the
     failures."""
-    plan = folder.plan
-    if plan.name == rounds.SOAK:
-        _soak(folder)
-    works = Workers(jobs=plan.jobs, batch=plan.batch, runtime=plan.bounds.runtime)
-    try:
-        if plan.name != rounds.SOAK:
-            Suite(folder=folder, works=works, say=_say).run()
-        if plan.replays:
-            triage(folder, works, _say)
-    finally:
-        works.close()
-
-
-def _soak(folder: SuiteFolder) -> None:
-    """Plays the rounds of a soak; each round is judged while the next one is recorded."""
-    living = rounds.Rounds(folder)
-    works = Workers(jobs=1, batch=1, runtime=folder.plan.bounds.runtime, record=living.start)
-    try:
+    plan, runtime = folder.plan, folder.plan.bounds.runtime
+    with ExitStack() as ends:
+        works = Workers(
+            jobs=plan.jobs, batch=1 if plan.name == rounds.SOAK else plan.batch, runtime=runtime
+        )
+        if not plan.fresh:
+            works.record = ends.enter_context(closing(rounds.Rounds(folder))).start
+        ends.callback(works.close)
         Suite(folder=folder, works=works, say=_say).run()
-    finally:
-        works.close()
-        living.close()
+    if plan.replays:
+        with closing(Workers(jobs=plan.jobs, batch=plan.batch, runtime=runtime)) as replays:
+            triage(folder, replays, _say)
 
 
 def merge(paths: Sequence[Path], out: Path | None, junit: Path | None) -> int:

@@ -8,6 +8,8 @@ scenarios/0007.toml        the scenario of run 7; written before the run starts,
 runs/0007/                 the run directory of run 7 until its verdict; kept if the run failed
 passed/0007/               of a valid or pruned run: only verdict.json
 failures/<name>/           of each failure: smallest.toml, tries.jsonl
+rounds/0007.json           what the clusters of run 7 took, and why they were not used again
+clusters/, clusters.log    the clusters that are kept, and what their processes print
 summary.md, suite.html     the results, written whenever the suite ends
 lock                       locked by the running suite
 """
@@ -320,7 +322,8 @@ class Plan:
     A suite records generated runs for `seconds`, at most `runs` of them (0: no limit). It then
     shrinks each new failure for `shrink_seconds`, at most `alike` failures of one kind.
     `until_fail` stops recording at the first invalid run. `shard` (k, n) selects the runs whose
-    number modulo n is k. `keep` limits the failed runs that are kept in full.
+    number modulo n is k. `fresh`: each run has new clusters. `keep` limits the failed runs that
+    are kept in full.
 
     `given` is the text of a scenario file: each run repeats this scenario with another seed, and
     none is generated. `reach` has patterns of cells (`chaos.generator.coverage`), or of parts of
@@ -337,6 +340,7 @@ class Plan:
     bounds: GeneratorBounds = field(default_factory=GeneratorBounds)
     shard: tuple[Count, Count] = (0, 1)
     guided: bool = True
+    fresh: bool = False
     until_fail: bool = False
     keep: Count = 20
     replays: Few = 3

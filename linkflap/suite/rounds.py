@@ -1,34 +1,44 @@
-"""The rounds of a soak, as recordings. One process records round after round on the same clusters;
-a round that breaks the clusters ends it, and the next round starts others."""
+"""Rounds: recordings on clusters that are kept. A few processes each own clusters of one shape, and
+record round after round on them (`recording.kept_clusters`); where no process with a run's shape is
+free, another is started. A soak has one process, whose clusters age."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from linkflap.chaos import scenario_file
 from linkflap.chaos.generator import GeneratorBounds
 from linkflap.chaos.generator.bounds import arrows_of
 from linkflap.harness.machine import untrusted_files
 from linkflap.harness.machine.children import Child, module, spawn
-from linkflap.harness.model.errors import EnvironmentFailure, InputError
-from linkflap.recording.soak import CLUSTERS, RoundRequest, Size
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
+from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.texts import counted
+from linkflap.harness.model.topology import Topology
+from linkflap.recording.cleanliness import MEMORY
+from linkflap.recording.kept_clusters import AGING, AS_NEW, CLUSTERS, RoundRequest, Size
 from linkflap.suite.folder import Plan, SuiteFolder
-from linkflap.suite.work import LONGEST, Recording
+from linkflap.suite.work import LONGEST, Recording, start
 from linkflap.topologies import parse
 
 DISK: Final = 1500 << 20
 """Bytes of disk that the clusters of a soak may take, with the brokers' own logs."""
-MEMORY: Final = 600 << 20
-"""Resident bytes that each broker may take: heap, other memory of the JVM, and mapped pages of its
-logs."""
 SOAK: Final = "soak"
 ROUNDS: Final = "rounds"
+LOG: Final = f"{CLUSTERS}.log"
 MIRROR: Final = "shadow"
+MIRRORS_OF_ROUNDS: Final = frozenset({"shadow", "mm2"})
+"""Mirrors that keep no state but in topics and processes, which are removed after a round."""
 NOT_IN_ROUNDS: Final = frozenset({"rolling-upgrade"})
 """Faults that change the clusters for good: after them, another release runs."""
 
@@ -57,10 +67,25 @@ def check(plan: Plan) -> None:
         raise InputError(
             f"a soak cannot play {wrong[0]}, which changes its clusters for good; leave it out"
         )
+    if plan.fresh:
+        raise InputError("a soak uses the same clusters in all rounds; leave --fresh out")
     if plan.shard != (0, 1):
         raise InputError(
             "a soak has no shards; leave --shard out, and start a separate soak on each machine"
         )
+
+
+def needs_own(scenario: Scenario) -> str:
+    """Why a run has clusters of its own, in words; empty if it can have kept ones."""
+    if scenario.topology.attached:
+        return "its clusters run already"
+    if scenario.mirror.kind not in MIRRORS_OF_ROUNDS:
+        return f"its mirror is {scenario.mirror.kind}"
+    if any(workload.record or workload.command for workload in scenario.workloads):
+        return "it has programs of the user's"
+    if any(cluster.security for cluster in scenario.topology.clusters):
+        return "its clusters are secured"
+    return ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,29 +95,62 @@ class Round(Recording):
     answer: Path
 
     @property
+    def log(self) -> str:
+        return LOG
+
+    @property
     def over(self) -> bool:
         if self.child.alive and time.monotonic() - self.began > LONGEST:
             self.child.kill()
         return not self.child.alive or self.answer.exists()
 
 
+@dataclass(slots=True, kw_only=True)
+class _Owner:
+    """A process, the shape of its clusters, and its last round."""
+
+    topology: Topology
+    mirror: str
+    child: Child
+    write: int
+    round: Round | None = None
+
+    @property
+    def free(self) -> bool:
+        """Whether it waits for a round."""
+        return self.write >= 0 and self.child.alive and not _ended(self.round)
+
+    def let_go(self) -> None:
+        """It ends by itself, its clusters first, when it reads the end of the requests."""
+        if self.write >= 0:
+            os.close(self.write)
+            self.write = -1
+
+
+def _ended(last: Round | None) -> bool:
+    """Whether a round is not over, or its clusters are of no more use."""
+    return last is None or not last.answer.exists() or bool(_size(last.answer).ended)
+
+
 class Rounds:
-    """Starts rounds; `start` is a `Works.record`. The first round starts the clusters. If a round
-    broke them, the next one starts new clusters."""
+    """Starts rounds; `start` is a `Works.record`."""
 
     def __init__(self, folder: SuiteFolder) -> None:
-        self._suite = folder
-        self._child: Child | None = None
-        self._write = -1
+        self._suite, self._aging = folder, folder.plan.name == SOAK
+        self._owners: list[_Owner] = []
+        self._numbers = count()
         (folder.root / ROUNDS).mkdir(exist_ok=True)
+        shutil.rmtree(folder.root / CLUSTERS, ignore_errors=True)  # of a suite that was killed
 
-    def start(self, number: int, scenario: Path, folder: Path, *, runtime: str) -> Round:
-        """Requests a round from the process. Raises EnvironmentFailure if the clusters take more
-        disk or memory than they may."""
-        self._check()
-        if self._child is None or not self._child.alive:
-            self._begin(runtime)
-        assert self._child is not None
+    def start(self, number: int, scenario: Path, folder: Path, *, runtime: str) -> Recording:
+        """Requests a round, or starts a recording on clusters of its own. Raises EnvironmentFailure
+        if the clusters of a soak take more disk or memory than they may."""
+        if self._aging:
+            self._check()
+        made = scenario_file.read(scenario, seed=0)
+        if not self._aging and needs_own(made):
+            return start(number, scenario, folder, runtime=runtime)
+        owner = self._owner_for(made, runtime)
         answer = self._suite.root / ROUNDS / f"{number:04d}.json"
         answer.unlink(missing_ok=True)
         asked = RoundRequest(
@@ -100,27 +158,48 @@ class Rounds:
             folder=str(folder.absolute()),
             answer=str(answer.absolute()),
         )
-        os.write(self._write, msgspec.json.encode(asked) + b"\n")
-        return Round(number=number, folder=folder, child=self._child, answer=answer)
+        with suppress(BrokenPipeError):  # it has died, and the round is over at once
+            os.write(owner.write, msgspec.json.encode(asked) + b"\n")
+        owner.round = Round(number=number, folder=folder, child=owner.child, answer=answer)
+        return owner.round
 
-    def _begin(self, runtime: str) -> None:
-        self.close()
-        root = self._suite.root.absolute()
-        read, self._write = os.pipe()
+    def _owner_for(self, made: Scenario, runtime: str) -> _Owner:
+        """A free process with clusters of this shape; else a new one, in the place of another that
+        is free."""
+        free = [owner for owner in self._owners if owner.free]
+        for owner in free:
+            if (owner.topology, owner.mirror) == (made.topology, made.mirror.kind):
+                return owner
+        for owner in self._owners:
+            if owner in free or not owner.child.alive:
+                owner.let_go()
+        self._owners = [owner for owner in self._owners if owner.child.alive]
+        self._owners.append(self._begun(made, runtime))
+        return self._owners[-1]
+
+    def _begun(self, made: Scenario, runtime: str) -> _Owner:
+        root, number = self._suite.root.absolute() / CLUSTERS, next(self._numbers)
+        root.mkdir(exist_ok=True)
+        read, write = os.pipe()
         try:
             command, environment = module(
-                "linkflap.recording.soak", str(read), str(root / CLUSTERS), runtime
+                "linkflap.recording.kept_clusters",
+                str(read),
+                str(root / str(number)),
+                runtime,
+                AGING if self._aging else AS_NEW,
             )
-            self._child = spawn(
+            child = spawn(
                 command,
-                name="soak",
+                name=f"clusters {number}",
                 folder=root,
-                output=root / f"{CLUSTERS}.log",
+                output=self._suite.root.absolute() / LOG,
                 environment=environment,
                 handles=[read],
             )
         finally:
             os.close(read)
+        return _Owner(topology=made.topology, mirror=made.mirror.kind, child=child, write=write)
 
     def _check(self) -> None:
         disk, memory = bound(self._suite)
@@ -134,28 +213,31 @@ class Rounds:
                     )
 
     def close(self) -> None:
-        """Ends the process, which stops its clusters first."""
-        if self._write >= 0:
-            os.close(self._write)
-            self._write = -1
-        if self._child is not None:
-            self._child.stop(within=60.0)
-            self._child = None
+        """Ends the processes, which stop their clusters first."""
+        for owner in self._owners:
+            owner.let_go()
+        for owner in self._owners:
+            try:
+                owner.child.stop(within=60.0)
+            except DeadlineExceeded:
+                owner.child.kill()
+        self._owners.clear()
+        shutil.rmtree(self._suite.root / CLUSTERS, ignore_errors=True)
 
 
 def sizes(folder: SuiteFolder) -> dict[int, Size]:
     """The disk and memory of the clusters after each round, by number of the run. Raises
     InputError."""
-    found = {}
-    for path in sorted((folder.root / ROUNDS).glob("*.json")):
-        try:
-            size = untrusted_files.decoded(untrusted_files.content(path), Size)
-            found[int(path.stem)] = size
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"{path} cannot be read ({error}); remove it, which loses only this measurement"
-            ) from None
-    return found
+    return {int(path.stem): _size(path) for path in sorted((folder.root / ROUNDS).glob("*.json"))}
+
+
+def _size(path: Path) -> Size:
+    try:
+        return untrusted_files.decoded(untrusted_files.content(path), Size)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path} cannot be read ({error}); remove it, which loses only this measurement"
+        ) from None
 
 
 def bound(folder: SuiteFolder) -> tuple[int, int]:
@@ -167,11 +249,26 @@ def bound(folder: SuiteFolder) -> tuple[int, int]:
 
 
 def table(folder: SuiteFolder) -> list[str]:
-    """Markdown: the size of the clusters after the first two rounds, the middle and last one."""
+    """Markdown: of a soak, the size of the clusters after the first two rounds, the middle and last
+    one; of other suites, how often clusters were used, and why they were not used again."""
     found = sorted(sizes(folder).items())
     if not found:
         return []
-    disk, memory = bound(folder)
+    return _use(found) if folder.plan.name != SOAK else _growth(found, *bound(folder))
+
+
+def _use(found: Sequence[tuple[int, Size]]) -> list[str]:
+    again = sum(size.round > 1 for _, size in found)
+    return [
+        (
+            f"{counted(again, 'run')} of {len(found)} used the clusters of a run before; {ROUNDS}/ "
+            "has the reason where clusters were not used again."
+        ),
+        "",
+    ]
+
+
+def _growth(found: Sequence[tuple[int, Size]], disk: int, memory: int) -> list[str]:
     shown = dict([*found[:2], found[len(found) // 2], found[-1]])
     return [
         (

@@ -94,6 +94,11 @@ class Recording:
     began: float = field(default_factory=time.monotonic)
 
     @property
+    def log(self) -> str:
+        """The name of the file with the output of the process."""
+        return f"{self.folder.name}.log"
+
+    @property
     def over(self) -> bool:
         """Whether the recording has ended. Kills it first if it has taken longer than LONGEST."""
         if self.child.alive and time.monotonic() - self.began > LONGEST:
@@ -112,7 +117,7 @@ class Recording:
         except InputError:
             return (
                 f"it exited with status {self.child.poll()} before anything was recorded; see "
-                f"{self.folder.name}.log"
+                f"{self.log}"
             )
         if run.status == "finished":
             return ""

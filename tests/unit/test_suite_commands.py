@@ -23,8 +23,8 @@ from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.runtimes.distribution.kafka import BROKER_CLASSES
-from linkflap.recording import soak as recorded_rounds
-from linkflap.recording.soak import LivingClusters, Size, killed_by
+from linkflap.recording import cleanliness, kept_clusters
+from linkflap.recording.kept_clusters import KeptClusters, Size, killed_by
 from linkflap.suite import rounds
 from linkflap.suite.failures import era_in
 from linkflap.suite.folder import Plan, RunResult, SuiteFolder
@@ -144,6 +144,7 @@ def measured(folder: SuiteFolder, number: int, **values: int) -> None:
             "a soak cannot play rolling-upgrade",
         ),
         (("--shard", "1/2"), "a soak has no shards"),
+        (("--fresh",), "a soak uses the same clusters in all rounds; leave --fresh out"),
     ],
 )
 def test_options_that_a_soak_cannot_play_are_refused(
@@ -195,11 +196,13 @@ def test_clusters_that_outgrow_their_bounds_end_the_soak(
         )
 
 
-def test_a_suite_that_is_no_soak_reports_no_clusters(tmp_path: Path) -> None:
-    assert (
-        rounds.table(SuiteFolder.create(tmp_path / "suite", Plan(name="smoke", seed=7, seconds=60)))
-        == []
-    )
+def test_a_suite_reports_how_often_clusters_were_used_again(tmp_path: Path) -> None:
+    folder = SuiteFolder.create(tmp_path / "suite", Plan(name="smoke", seed=7, seconds=60))
+    assert rounds.table(folder) == []
+    (folder.root / rounds.ROUNDS).mkdir()
+    for number, round_ in enumerate((1, 1, 2, 3)):
+        measured(folder, number, round=round_)
+    assert rounds.table(folder)[0].startswith("2 runs of 4 used the clusters of a run before")
 
 
 class Brokers:
@@ -213,32 +216,37 @@ class Brokers:
         self.state = "running"
 
 
-@pytest.mark.parametrize(("killed", "goes_on"), [({"A"}, True), (set(), False), ({"B"}, False)])
-def test_what_a_forced_failover_killed_is_started_again_and_nothing_else(
-    killed: set[str], goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("killed", "aging", "goes_on"),
+    [("A", True, True), ("", True, False), ("B", True, False), ("A", False, False)],
+)
+def test_only_a_soak_starts_what_a_forced_failover_killed_again(
+    killed: str, aging: bool, goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    living = LivingClusters.__new__(LivingClusters)
+    kept = KeptClusters.__new__(KeptClusters)
     clusters = {"A": Brokers("A", "stopped"), "B": Brokers("B", "running")}
-    living.folder, living._killed = tmp_path, frozenset(killed)
-    living.deployment = cast(Deployment, SimpleNamespace(clusters=clusters))
-    monkeypatch.setattr(living, "_remove_topics", lambda _cluster: None)
-    monkeypatch.setattr(recorded_rounds, "_remove_groups", lambda _cluster: None)
-    monkeypatch.setattr(recorded_rounds, "folder_at", lambda _cluster: tmp_path)
-    if not goes_on:
-        with pytest.raises(EnvironmentFailure, match="broker A/1 does not run after a round"):
-            living._clear()
-        return
-    living._clear()
-    assert clusters["A"].state == "running"
+    kept.folder, kept._aging = tmp_path, aging
+    kept.deployment = cast(Deployment, SimpleNamespace(clusters=clusters, broken=str))
+    monkeypatch.setattr(kept_clusters, "_remove_topics", lambda _cluster, _which: None)
+    monkeypatch.setattr(kept_clusters, "_remove_groups", lambda _cluster: None)
+    monkeypatch.setattr(kept_clusters, "folder_at", lambda _cluster: tmp_path)
+    monkeypatch.setattr(cleanliness, "unexplained", lambda _run: [])
+    monkeypatch.setattr(cleanliness, "broken", cleanliness.stopped)
+    made = baseline(7, PLAN.bounds)
+    if killed:
+        made = replace(made, schedule=(_fault("failover-forced", f"{killed}->C"),))
+    found = kept.clean(made, tmp_path)
+    assert found == ([] if goes_on else ["broker A/1 is stopped"])
+
+
+def _fault(name: str, target: str) -> FaultSpec:
+    return FaultSpec(id=name, fault=name, target=target, at=0, duration=0)
 
 
 def test_forced_failovers_kill_their_sources() -> None:
-    def fault(name: str, target: str) -> FaultSpec:
-        return FaultSpec(id=name, fault=name, target=target, at=0, duration=0)
-
     made = baseline(7, PLAN.bounds)
     assert killed_by(made) == frozenset()
-    steps = (fault("failover-planned", "A->B"), fault("failover-forced", "B->A"))
+    steps = (_fault("failover-planned", "A->B"), _fault("failover-forced", "B->A"))
     assert killed_by(replace(made, schedule=steps)) == {"B"}
 
 

@@ -1,0 +1,400 @@
+"""`python -m linkflap.recording.kept_clusters`: the process that owns the clusters that a suite
+keeps. It records run after run on them, on request.
+
+It inherits an open file, and each line of that file requests one run (a round): the scenario file
+and the run directory, as JSON. It answers with a file that has the size of the clusters, and why
+they are not used again, if so: then it ends. It also ends when that file ends, when its parent
+dies, or after a run that could not be recorded.
+
+After a round, its topics, groups and mirrors are removed from the clusters. Then every rule of
+`recording.cleanliness` is checked; clusters that break one are of no more use. The logs of a round,
+and the part of the metadata log that it captures, begin where the round began.
+
+The clusters of a soak age: Kafka's own topics stay (transactional ids and their epochs, offsets of
+groups), and producer ids go on. A round captures the part of those topics that was written since
+the round began, as a log that begins there. A cluster that a forced failover killed is started
+again on its data. In any other suite Kafka's own topics are removed too, and a killed cluster is
+not used again. Producer ids do go on, and no longer begin at the same number on all clusters; so a
+round with a failover, after which a cluster hands out ids beside mirrored ones, has new clusters.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+from linkflap.chaos import scenario_file
+from linkflap.harness import mirrors, runtimes
+from linkflap.harness.capture.logs import Since, replicas_of
+from linkflap.harness.capture.replicas import METADATA, log_end
+from linkflap.harness.mirrors.shadow.settings import folder_at
+from linkflap.harness.model import interrupts
+from linkflap.harness.model.errors import INTERRUPTED, LinkflapError
+from linkflap.harness.model.events import Kind
+from linkflap.harness.model.guarantee import Seconds
+from linkflap.harness.model.protocols import Cluster, Deployment
+from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.threads import side_by_side
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.wait import patient, until
+from linkflap.harness.rundir import EventLog, Run, RunWriter, process_logs, write_whole
+from linkflap.harness.wire.offsets import quiet, settings_on_topics
+from linkflap.harness.workloads import jvms
+from linkflap.recording import cleanliness
+from linkflap.recording.run import check, perform
+from linkflap.recording.run_end import with_room, written
+from linkflap.recording.surroundings import java_inside, surroundings
+from linkflap.report.progress import Progress, shown_on
+
+CLEARED_WITHIN: Final = 60.0
+OF_KAFKA: Final = "__"
+"""How the names of Kafka's own topics begin."""
+_ASK_SECONDS: Final = 20.0
+
+
+class Current:
+    """A Recorder: events of clusters and links go into the current round, and between rounds into a
+    file of their own."""
+
+    def __init__(self, between: EventLog) -> None:
+        self._between = between
+        self.round: RunWriter | None = None
+
+    def write(self, event: Kind, /) -> Kind:
+        return (self.round or self._between).write(event)
+
+
+class KeptClusters:
+    """Clusters and links that live through rounds; a context manager that ends them. `aging`: those
+    of a soak. Not safe from several threads."""
+
+    def __init__(
+        self, topology: Topology, *, runtime: str, folder: Path, aging: bool = False
+    ) -> None:
+        folder.mkdir(parents=True)
+        self.folder, self.topology, self._runtime, self._aging = folder, topology, runtime, aging
+        self._stack = ExitStack()
+        self._current = Current(
+            self._stack.enter_context(closing(EventLog(folder / "events.jsonl")))
+        )
+        try:
+            self.deployment: Deployment = runtimes.runtime(runtime)(
+                topology, folder=folder, recorder=self._current
+            )
+            self._stack.callback(self.deployment.close)
+            self._settings = {
+                name: cleanliness.settings_of(each)
+                for name, each in self.deployment.clusters.items()
+            }
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def record(self, scenario: Scenario, folder: Path, *, command: str, progress: Progress) -> None:
+        """One round, into a run directory. Raises as `run.record` does; the clusters are of no more
+        use then."""
+        check(scenario, self._runtime)
+        scenario = replace(
+            scenario,
+            mirror=mirrors.resolve(scenario.mirror),
+            workloads=jvms.resolve(scenario.workloads, scenario.topology),
+        )
+        run = replace(
+            Run.begun(scenario, self._runtime, command),
+            environment=surroundings(scenario.topology, self._runtime, scenario.workloads),
+        )
+        with written(folder, run) as (writer, exits), ExitStack() as stack, with_room(writer):
+            stack.callback(self._copy_logs, writer.logs, cleanliness.sizes_of(self._logs()))
+            self._current.round = writer
+            stack.callback(self._no_round)
+            writer.describe(java_inside(self.deployment))
+            for link in self.deployment.links.values():
+                link.prove()
+            perform(scenario, self.deployment, writer, stack, progress, exits, since=self._ends())
+
+    def _no_round(self) -> None:
+        self._current.round = None
+
+    def _logs(self) -> Sequence[Path]:
+        return process_logs.logs_in(self.folder)
+
+    def _copy_logs(self, into: Path, before: Mapping[Path, int]) -> None:
+        """Copies what was logged since the round began. A log that is shorter by now was begun
+        again."""
+        for path in self._logs():
+            begin = before.get(path, 0)
+            copy = into / path.relative_to(self.folder)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("rb") as log, copy.open("wb") as copied:
+                log.seek(begin if path.stat().st_size >= begin else 0)
+                shutil.copyfileobj(log, copied)
+
+    def unfit(self, scenario: Scenario) -> Sequence[str]:
+        """Why clusters that were clean after their last round cannot have this one."""
+        fails_over = any(fault.name.fails_over for fault in scenario.schedule)
+        news = ["producer ids of the clusters are to begin at the same number"]
+        return [
+            *cleanliness.stopped(self.deployment),
+            *(news if fails_over and not self._aging else ()),
+        ]
+
+    def clean(self, scenario: Scenario, run: Path) -> Sequence[str]:
+        """Takes away what a round has left. Returns why the clusters are of no more use; empty if
+        they are as new."""
+        deployment = self.deployment
+        if self._aging:
+            self._revive(killed_by(scenario))
+        found = [*cleanliness.changed_for_good(scenario), *cleanliness.stopped(deployment)]
+        if not self._aging:
+            found += cleanliness.unexplained(run)
+        if found:
+            return found
+        try:
+            for cluster in deployment.clusters.values():
+                _remove_topics(cluster, lambda name: not name.startswith(OF_KAFKA))
+                _remove_groups(cluster)
+                if not self._aging:
+                    _remove_topics(cluster, lambda name: name != METADATA)
+                for each in folder_at(cluster).glob("shadow-*"):
+                    shutil.rmtree(each, ignore_errors=True)
+            found = [*cleanliness.broken(deployment)]
+            if not (self._aging or found):
+                found += [
+                    text
+                    for name, cluster in deployment.clusters.items()
+                    for text in cleanliness.left(cluster, self._settings[name])
+                ]
+                found += cleanliness.too_large(deployment)
+        except LinkflapError as error:
+            return [str(error)]
+        return found
+
+    def _revive(self, killed: frozenset[str]) -> None:
+        for name in killed:
+            brokers = self.deployment.clusters[name].brokers.values()
+            side_by_side(broker.start for broker in brokers if broker.state == "stopped")
+
+    def _ends(self) -> Since:
+        """Where the internal topics end now: a round captures what comes after that."""
+        ends: dict[tuple[str, str, int], int] = {}
+        for cluster in self.deployment.clusters.values():
+            for replica in replicas_of(cluster, ()):
+                key = (cluster.name, *replica.tp)
+                ends[key] = max(ends.get(key, 0), log_end(replica.folder))
+        return ends
+
+    def size(self) -> tuple[int, int]:
+        """Bytes on disk, and bytes of memory (resident) of all brokers."""
+        return disk_of(self.folder), sum(cleanliness.memory_of(self.deployment).values())
+
+
+def _remove_topics(cluster: Cluster, which: Callable[[str], bool]) -> None:
+    """Removes the topics of a cluster for whose names `which` is true. Raises DeadlineExceeded."""
+    admin = AdminClient(quiet(cluster.bootstrap))
+
+    def left() -> list[str]:
+        return sorted(filter(which, admin.list_topics(timeout=_ASK_SECONDS).topics))
+
+    def gone() -> bool:
+        if names := left():
+            _unset(admin, [name for name in names if not name.startswith(OF_KAFKA)])
+            for topic in admin.delete_topics(names, operation_timeout=_ASK_SECONDS).values():
+                with suppress(KafkaException):  # it may be gone by now; asked again otherwise
+                    topic.result(_ASK_SECONDS)
+        return not left() and not any(map(which, _on_disk(cluster)))
+
+    until(
+        gone,
+        within=patient(CLEARED_WITHIN),
+        every=0.05,
+        what=f"the topics of the last round to be gone from {cluster.name}",
+    )
+
+
+def _on_disk(cluster: Cluster) -> Iterator[str]:
+    """The topics of which a broker has a folder that it is not about to delete."""
+    for broker in cluster.brokers.values():
+        for folder in broker.log_dir.iterdir():
+            topic, _, number = folder.name.rpartition("-")
+            if number.isdigit():
+                yield topic
+
+
+def _unset(admin: AdminClient, topics: Sequence[str]) -> None:
+    """Takes their settings from topics that are about to be deleted. Else a broker that starts
+    again gives them to the next topics of these names (seen with Kafka 4.3.1)."""
+    found = settings_on_topics(admin, topics, within=_ASK_SECONDS, all_answer=False)
+    changes = [
+        ConfigResource(
+            ConfigResource.Type.TOPIC,
+            topic,
+            incremental_configs=[
+                ConfigEntry(name, "", incremental_operation=AlterConfigOpType.DELETE)
+                for name in settings
+            ],
+        )
+        for topic, settings in found.items()
+        if settings
+    ]
+    for answer in admin.incremental_alter_configs(changes).values() if changes else ():
+        with suppress(KafkaException):  # the topic may be gone by now
+            answer.result(_ASK_SECONDS)
+
+
+def killed_by(scenario: Scenario) -> frozenset[str]:
+    """The clusters that forced failovers of a scenario kill."""
+    return frozenset(fault.on.source for fault in scenario.schedule if fault.name.forced)
+
+
+def _remove_groups(cluster: Cluster) -> None:
+    """Removes the groups: their offsets were of topics that are deleted, and would be wrong for new
+    topics of the same name."""
+    admin = AdminClient(quiet(cluster.bootstrap))
+
+    def gone() -> bool:
+        names = [
+            group.group_id
+            for group in admin.list_consumer_groups(request_timeout=_ASK_SECONDS)
+            .result(_ASK_SECONDS)
+            .valid
+        ]
+        if names:
+            for group in admin.delete_consumer_groups(names, request_timeout=_ASK_SECONDS).values():
+                # of a member that was killed, until its session is over
+                with suppress(KafkaException):
+                    group.result(_ASK_SECONDS)
+        return not names
+
+    until(
+        gone,
+        within=patient(CLEARED_WITHIN),
+        every=0.2,
+        what=f"the groups of the last round to be gone from {cluster.name}",
+    )
+
+
+def disk_of(folder: Path) -> int:
+    """Bytes of all files below a folder; a file that disappears meanwhile does not count."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.lstat().st_blocks * 512
+        except OSError:
+            continue
+    return total
+
+
+CLUSTERS: Final = "clusters"
+AGING: Final = "aging"
+AS_NEW: Final = "as-new"
+ROUNDS: Final = 25
+"""The most rounds on the same clusters, except in a soak: what no rule looks at may grow."""
+SHOWN: Final = 3
+
+
+class RoundRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One round to record; `answer` is the file that is written when it has ended."""
+
+    scenario: str
+    folder: str
+    answer: str
+
+
+class Size(msgspec.Struct, frozen=True, kw_only=True):
+    """What the clusters took after a round: bytes of disk, resident bytes of all brokers.
+
+    `round` counts from 1 on these clusters; `age`: seconds since they were started. `ended`: why
+    they are not used again, in words; empty if they are. `instead`: why those before them, which
+    had been clean after their last round, were not used.
+    """
+
+    round: int
+    age: Seconds
+    disk: int
+    memory: int
+    ended: str = ""
+    instead: str = ""
+
+
+def serve(handle: int, folder: Path, runtime: str, *, aging: bool) -> None:
+    """Records the requested rounds, on clusters in `folder`, which is created anew: the clusters of
+    a killed suite are dead."""
+    kept, began, count, ended, instead = None, time.monotonic(), 0, "", ""
+    try:
+        with os.fdopen(handle) as asked:
+            for line in asked:
+                what = msgspec.json.decode(line, type=RoundRequest)
+                scenario = scenario_file.read(Path(what.scenario), seed=0)
+                if kept is not None and (instead := _joined(kept.unfit(scenario))):
+                    kept.close()
+                    kept = None
+                if kept is None:
+                    shutil.rmtree(folder, ignore_errors=True)
+                    kept = KeptClusters(
+                        scenario.topology, runtime=runtime, folder=folder, aging=aging
+                    )
+                    began, count = time.monotonic(), 0
+                count += 1
+                with shown_on() as progress:
+                    kept.record(
+                        scenario,
+                        Path(what.folder),
+                        command=f"linkflap run {what.scenario}",
+                        progress=progress,
+                    )
+                disk, memory = kept.size()
+                ended = _joined(kept.clean(scenario, Path(what.folder)))
+                if not (ended or aging) and count >= ROUNDS:
+                    ended = f"they had {ROUNDS} rounds"
+                size = Size(
+                    round=count,
+                    age=round(time.monotonic() - began, 1),
+                    disk=disk,
+                    memory=memory,
+                    ended=ended,
+                    instead=instead,
+                )
+                write_whole(Path(what.answer), msgspec.json.encode(size))
+                if ended:
+                    return
+    finally:
+        if kept is not None:
+            kept.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _joined(reasons: Sequence[str]) -> str:
+    """The first reasons, in one text."""
+    more = f"; and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
+    return "; ".join(reasons[:SHOWN]) + more
+
+
+def main() -> int:
+    interrupts.obey()
+    handle, folder, runtime, how = sys.argv[1:]
+    try:
+        serve(int(handle), Path(folder), runtime, aging=how == AGING)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except LinkflapError as failure:
+        sys.stderr.write(f"linkflap: {failure}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
