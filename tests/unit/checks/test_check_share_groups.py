@@ -411,6 +411,26 @@ def test_a_redelivery_that_a_fault_may_have_delayed_is_reported_and_allowed(
     assert anomalies(NAME, replace(seen, watermarks={"A": epochs})) == unproven
 
 
+@pytest.mark.parametrize(
+    ("target", "start", "end", "explains"),
+    [
+        ("A/1", -10, -5, False),
+        ("A/1", -10, -4, True),
+        ("A/1", 21, 30, True),
+        ("A/1", 22, 30, False),
+        ("B/1", 5, 30, False),
+    ],
+    ids=["16 s before", "15 s before", "until it was delivered", "after that", "elsewhere"],
+)
+def test_a_fault_explains_what_its_cluster_delivered_until_15_s_after_it(
+    target: str, start: int, end: int, explains: bool
+) -> None:
+    """First delivered at 11 s, again at 21 s."""
+    window = replace(PAUSED, target=target, start=start * SECOND, end=end * SECOND)
+    kind = "unproven-redelivery" if explains else "delivered-again"
+    assert anomalies(NAME, disturbed(HIGHER, window)) == [(kind, "A", 0)]
+
+
 def test_an_unproven_redelivery_names_the_fault() -> None:
     (found,) = findings(NAME, disturbed(NOT_RISEN, PAUSED))
     assert (found.kind, found.evidence["returned"], found.evidence["witness"]) == (
