@@ -473,6 +473,7 @@ def test_a_batch_has_as_many_records_as_offsets_where_no_cleaner_has_been(last: 
         assert anomalies(NAME, cleaned) == found
     old = view([Log("A").data(1, 2, last_offset=last, leader_epoch=NO_EPOCH)])
     assert anomalies(NAME, old) == []
+    assert anomalies(NAME, but(seen, recorded=False)) == []
 
 
 @pytest.mark.parametrize("given", [True, False])
@@ -488,7 +489,9 @@ def test_a_type_of_timestamp_that_its_topic_never_had(given: bool) -> None:
     anew = Window(id="t", fault="topic-recreated", target="A", start=1, end=2)
     for unknown in (
         elsewhere,
+        but(elsewhere, promotions=[promoted(0)]),
         replace(one, sends=[]),
+        but(one, recorded=False),
         replace(one, sends=[replace(sent, client="own-producer-1")]),
         but(one, programs=frozenset({"A.t"})),
         but(one, windows=[anew]),
