@@ -13,9 +13,7 @@ and the part of the metadata log that it captures, begin where the round began.
 The clusters of a soak age: Kafka's own topics stay (transactional ids and their epochs, offsets of
 groups), and producer ids go on. A round captures the part of those topics that was written since
 the round began, as a log that begins there. A cluster that a forced failover killed is started
-again on its data. In any other suite Kafka's own topics are removed too, and a killed cluster is
-not used again. Producer ids do go on, and no longer begin at the same number on all clusters; so a
-round with a failover, after which a cluster hands out ids beside mirrored ones, has new clusters.
+again on its data. In any other suite Kafka's own topics are removed too.
 """
 
 from __future__ import annotations
@@ -142,15 +140,6 @@ class KeptClusters:
             with path.open("rb") as log, copy.open("wb") as copied:
                 log.seek(begin if path.stat().st_size >= begin else 0)
                 shutil.copyfileobj(log, copied)
-
-    def unfit(self, scenario: Scenario) -> Sequence[str]:
-        """Why clusters that were clean after their last round cannot have this one."""
-        fails_over = any(fault.name.fails_over for fault in scenario.schedule)
-        news = ["producer ids of the clusters are to begin at the same number"]
-        return [
-            *cleanliness.stopped(self.deployment),
-            *(news if fails_over and not self._aging else ()),
-        ]
 
     def clean(self, scenario: Scenario, run: Path) -> Sequence[str]:
         """Takes away what a round has left. Returns why the clusters are of no more use; empty if
@@ -339,7 +328,7 @@ def serve(handle: int, folder: Path, runtime: str, *, aging: bool) -> None:
             for line in asked:
                 what = msgspec.json.decode(line, type=RoundRequest)
                 scenario = scenario_file.read(Path(what.scenario), seed=0)
-                if kept is not None and (instead := _joined(kept.unfit(scenario))):
+                if kept is not None and (instead := _joined(cleanliness.stopped(kept.deployment))):
                     kept.close()
                     kept = None
                 if kept is None:

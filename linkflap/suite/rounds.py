@@ -76,7 +76,13 @@ def check(plan: Plan) -> None:
 
 
 def needs_own(scenario: Scenario) -> str:
-    """Why a run has clusters of its own, in words; empty if it can have kept ones."""
+    """Why a run has clusters of its own, in words; empty if it can have kept ones.
+
+    After a failover a cluster hands out producer ids beside mirrored ones. Only on new clusters do
+    those of both begin at the same number, so that a mirror that mixes them up is noticed.
+    """
+    if any(fault.name.fails_over for fault in scenario.schedule):
+        return "it has a failover"
     if scenario.topology.attached:
         return "its clusters run already"
     if scenario.mirror.kind not in MIRRORS_OF_ROUNDS:

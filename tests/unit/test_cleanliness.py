@@ -259,6 +259,15 @@ def _clusters(made: Scenario, change: Callable[[ClusterSpec], ClusterSpec]) -> S
         (replace(MADE, mirror=replace(MADE.mirror, kind="mm2")), ""),
         (_attached(MADE), "its clusters run already"),
         (
+            replace(
+                MADE,
+                schedule=(
+                    FaultSpec(id="1", fault="failover-planned", target="A->B", at=0, duration=0),
+                ),
+            ),
+            "it has a failover",
+        ),
+        (
             replace(MADE, mirror=replace(MADE.mirror, kind="cluster-mirroring")),
             "its mirror is cluster-mirroring",
         ),
