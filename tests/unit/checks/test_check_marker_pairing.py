@@ -479,8 +479,9 @@ def test_a_batch_has_as_many_records_as_offsets_where_no_cleaner_has_been(last: 
 @pytest.mark.parametrize("given", [True, False])
 def test_a_type_of_timestamp_that_its_topic_never_had(given: bool) -> None:
     """That is known at home, where only linkflap gave the topic settings."""
+    created = {"message.timestamp.type": "CreateTime"}
     appended = {"message.timestamp.type": "LogAppendTime"}
-    right, wrong = ({}, appended) if not given else (appended, {})
+    right, wrong = (appended, created) if given else (created, appended)
     sent = send(1, acked=0)
     one = view([Log("A").data(1, log_append_time=given)], sends=[sent])
     assert anomalies(NAME, but(one, topic_config=right)) == []
