@@ -10,7 +10,7 @@ Any other header that no broker writes is kept and reported.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,10 +20,16 @@ from numpy.typing import NDArray
 
 from linkflap.harness.log import batch_headers, layout, old_messages
 from linkflap.harness.log.batch_headers import Headers, Ints
-from linkflap.harness.log.codecs import NONE
-from linkflap.harness.log.reference import control_type, coordinator_epoch
+from linkflap.harness.log.codecs import NONE, CannotInflate
+from linkflap.harness.log.reference import (
+    MalformedBatch,
+    Record,
+    control_type,
+    coordinator_epoch,
+)
 from linkflap.harness.log.segments import (
     BatchRun,
+    Kind,
     Segment,
     SegmentDamage,
     headers_at,
@@ -32,12 +38,13 @@ from linkflap.harness.log.segments import (
 )
 
 
-def unwritten(segments: Sequence[Segment], headers: Headers) -> list[SegmentDamage]:
+def unwritten(log: ReplicaLog) -> Iterator[SegmentDamage]:
     """Headers under a CRC that holds which no broker writes, whatever became of the records.
 
     Compaction takes records away and leaves the offsets: fewer records than offsets, and none at
     all, are as they should be. Ids below -1 are what some mirrors make of others' ids.
     """
+    headers = log.headers
     offsets = headers.last_offset - headers.base_offset + 1
     data, marker = (
         headers.control == layout.DATA,
@@ -52,77 +59,34 @@ def unwritten(segments: Sequence[Segment], headers: Headers) -> list[SegmentDama
             "transactional, and of no producer",
         ),
     )
-    return [
-        SegmentDamage(
-            kind="impossible-header",
-            file=segments[int(headers.segment[i])].name,
-            position=int(headers.position[i]),
-            detail=(
-                f"offsets {headers.base_offset[i]} to {headers.last_offset[i]}: "
-                f"{words.format(count=headers.count[i])}"
-            ),
-        )
-        for broken, words in rules
-        for i in np.flatnonzero(broken & headers.crc_ok)
-    ]
+    for broken, words in rules:
+        for i in np.flatnonzero(broken & headers.crc_ok).tolist():
+            yield log.damage_of(i, "impossible-header", words.format(count=headers.count[i]))
 
 
-def corrupt(segments: Sequence[Segment], headers: Headers) -> list[SegmentDamage]:
-    return [
-        SegmentDamage(
-            kind="corrupt-batch",
-            file=segments[int(headers.segment[i])].name,
-            position=int(headers.position[i]),
-            detail=(
-                f"offsets {headers.base_offset[i]} to {headers.last_offset[i]}: the CRC-32C is not "
-                f"{headers.crc[i]:#010x}"
-            ),
-        )
-        for i in np.flatnonzero(~headers.crc_ok)
-    ]
+def corrupt(log: ReplicaLog) -> Iterator[SegmentDamage]:
+    for i in np.flatnonzero(~log.headers.crc_ok).tolist():
+        yield log.damage_of(i, "corrupt-batch", f"the CRC-32C is not {log.headers.crc[i]:#010x}")
 
 
-def disorder(segments: Sequence[Segment], headers: Headers) -> list[SegmentDamage]:
+def disorder(log: ReplicaLog) -> Iterator[SegmentDamage]:
     """Batches that do not begin after everything before them, and segments whose name is not below
     their offsets."""
-    damage: list[SegmentDamage] = []
-    if len(headers):
-        reached = np.maximum.accumulate(headers.last_offset)
-        early = np.flatnonzero(headers.base_offset[1:] <= reached[:-1]) + 1
-        for i in early:
-            detail = (
-                f"begins at offset {headers.base_offset[i]}, the log before it reaches "
-                f"{reached[i - 1]}"
-            )
-            file, position = segments[int(headers.segment[i])].name, int(headers.position[i])
-            damage.append(
-                SegmentDamage(kind="overlap", file=file, position=position, detail=detail)
-            )
-        damage.extend(
-            SegmentDamage(
-                kind="overlap",
-                file=segments[int(headers.segment[i])].name,
-                position=int(headers.position[i]),
-                detail=detail,
-            )
-            for i in np.flatnonzero(headers.last_offset < headers.base_offset)
-            if (
-                detail := f"ends at offset {headers.last_offset[i]}, "
-                f"before its first offset {headers.base_offset[i]}"
-            )
-        )
-    for index, segment in enumerate(segments):
-        first = headers.base_offset[headers.segment == index][:1]
+    base, last = log.headers.base_offset, log.headers.last_offset
+    reached = np.maximum.accumulate(last)
+    for i in (np.flatnonzero(base[1:] <= reached[:-1]) + 1).tolist():
+        detail = f"begins at offset {base[i]}, the log before it reaches {reached[i - 1]}"
+        yield log.damage_at(i, "overlap", detail)
+    for i in np.flatnonzero(last < base).tolist():
+        detail = f"ends at offset {last[i]}, before its first offset {base[i]}"
+        yield log.damage_at(i, "overlap", detail)
+    for index, segment in enumerate(log.segments):
+        first = base[log.headers.segment == index][:1]
         if len(first) and first[0] < segment.base_offset:
             detail = (
                 f"the first batch begins at offset {first[0]}, below the offset in the file's name"
             )
-            damage.append(
-                SegmentDamage(
-                    kind="misplaced-segment", file=segment.name, position=0, detail=detail
-                )
-            )
-    return damage
+            yield segment.damage("misplaced-segment", 0, detail)
 
 
 _MARKER_BYTES: Final = np.array([0, 0, 8, 0, 0, 0], np.uint8)
@@ -144,18 +108,36 @@ class ReplicaLog:
 
     segments: Sequence[Segment]
     headers: Headers
-    damage: Sequence[SegmentDamage]
+    damage: Sequence[SegmentDamage] = ()
+
+    def segment_of(self, batch: int) -> Segment:
+        """The file of a batch."""
+        return self.segments[int(self.headers.segment[batch])]
 
     def where(self, batch: int) -> tuple[str, int]:
         """File and position of a batch."""
-        return self.segments[int(self.headers.segment[batch])].name, int(
-            self.headers.position[batch]
-        )
+        return self.segment_of(batch).name, int(self.headers.position[batch])
 
     def bytes_of(self, batch: int) -> bytes:
         """The bytes of a batch."""
         begin, size = int(self.headers.position[batch]), int(self.headers.length[batch])
-        return self.segments[int(self.headers.segment[batch])].data[begin : begin + size].tobytes()
+        return self.segment_of(batch).data[begin : begin + size].tobytes()
+
+    def records_of(self, batch: int) -> list[Record]:
+        """The records of a batch, read one by one; none where they cannot be read."""
+        try:
+            return old_messages.records_of(self.bytes_of(batch))
+        except (MalformedBatch, CannotInflate):
+            return []
+
+    def damage_at(self, batch: int, kind: Kind, detail: str) -> SegmentDamage:
+        """Damage of a batch."""
+        return self.segment_of(batch).damage(kind, int(self.headers.position[batch]), detail)
+
+    def damage_of(self, batch: int, kind: Kind, reason: str) -> SegmentDamage:
+        """Damage of a batch, with its offsets."""
+        first, last = self.headers.base_offset[batch], self.headers.last_offset[batch]
+        return self.damage_at(batch, kind, f"offsets {first} to {last}: {reason}")
 
 
 Look = Callable[[BatchRun, NDArray[np.void], Ints], None]
@@ -177,7 +159,10 @@ def scan(paths: Iterable[Path], *, sums: bool = True, look: Look | None = None) 
         for run in runs(segment, damage):
             if run.old:
                 rows, found, unread = old_messages.rows(run.data, run.positions.tolist())
-                damage.extend(_unread(segment, run, unread))
+                damage += [
+                    segment.damage("unreadable-records", run.begins + position, reason)
+                    for position, reason in unread
+                ]
             else:
                 rows = headers_at(run.data, run.positions)
                 found = _checksums(run, rows, only_control=not sums)
@@ -195,27 +180,18 @@ def scan(paths: Iterable[Path], *, sums: bool = True, look: Look | None = None) 
         np.concatenate(columns) for columns in zip(nothing, *parts, strict=True)
     )
     possible = batch_headers.possible_offsets(every)
-    damage.extend(_outside(segments, every[~possible], files[~possible], there[~possible]))
+    for i in np.flatnonzero(~possible).tolist():
+        detail = f"no batch begins at offset {every['base_offset'][i]}"
+        damage.append(segments[files[i]].damage("impossible-offset", int(there[i]), detail))
     headers = _columns(every[possible], computed[possible], files[possible], there[possible])
-    damage.extend(corrupt(segments, headers))
-    damage.extend(_read_control_types(segments, headers, heads[possible]))
-    damage.extend(unwritten(segments, headers))
-    damage.extend(disorder(segments, headers))
+    log = ReplicaLog(segments=segments, headers=headers)
+    damage.extend(corrupt(log))
+    damage.extend(_read_control_types(log, heads[possible]))
+    damage.extend(unwritten(log))
+    damage.extend(disorder(log))
     order = {segment.name: index for index, segment in enumerate(segments)}
     damage.sort(key=lambda d: (order[d.file], d.position))
-    return ReplicaLog(segments=segments, headers=headers, damage=tuple(damage))
-
-
-def _unread(
-    segment: Segment, run: BatchRun, unread: Sequence[tuple[int, str]]
-) -> Iterator[SegmentDamage]:
-    for position, reason in unread:
-        yield SegmentDamage(
-            kind="unreadable-records",
-            file=segment.name,
-            position=run.begins + position,
-            detail=reason,
-        )
+    return replace(log, damage=tuple(damage))
 
 
 def log_end(log: ReplicaLog) -> int:
@@ -247,14 +223,9 @@ def _checksums(run: BatchRun, rows: NDArray[np.void], *, only_control: bool) -> 
 
 def is_sound(log: ReplicaLog, batch: int) -> bool:
     """Whether the CRC of one batch, recomputed now, is right."""
-    begin, end = (
-        int(log.headers.position[batch]),
-        int(log.headers.position[batch] + log.headers.length[batch]),
-    )
-    data = log.segments[int(log.headers.segment[batch])].data
     if log.headers.magic[batch] != layout.MAGIC:
         return bool(log.headers.crc_ok[batch])
-    return bool(crc32c(data[begin + layout.CRC_FROM : end].data) == log.headers.crc[batch])
+    return bool(crc32c(log.bytes_of(batch)[layout.CRC_FROM :]) == log.headers.crc[batch])
 
 
 def _columns(rows: NDArray[np.void], sums: Ints, segment: Ints, position: Ints) -> Headers:
@@ -298,22 +269,6 @@ def _columns(rows: NDArray[np.void], sums: Ints, segment: Ints, position: Ints) 
     )
 
 
-def _outside(
-    segments: Sequence[Segment], rows: NDArray[np.void], segment: Ints, position: Ints
-) -> list[SegmentDamage]:
-    return [
-        SegmentDamage(
-            kind="impossible-offset",
-            file=segments[index].name,
-            position=at,
-            detail=f"no batch begins at offset {offset}",
-        )
-        for offset, index, at in zip(
-            rows["base_offset"].tolist(), segment.tolist(), position.tolist(), strict=True
-        )
-    ]
-
-
 def _control_heads(run: BatchRun, rows: NDArray[np.void]) -> NDArray[np.uint8]:
     """The bytes behind the header that contain a usual marker's content; zeros for any other
     batch."""
@@ -324,14 +279,13 @@ def _control_heads(run: BatchRun, rows: NDArray[np.void]) -> NDArray[np.uint8]:
     return heads
 
 
-def _read_control_types(
-    segments: Sequence[Segment], headers: Headers, heads: NDArray[np.uint8]
-) -> list[SegmentDamage]:
+def _read_control_types(log: ReplicaLog, heads: NDArray[np.uint8]) -> Iterator[SegmentDamage]:
     """Fills in the content of each control batch; an unreadable one is damage.
 
     Markers as brokers write them (uncompressed, deltas of 0, a key of 4 bytes) are read all at
     once, any other by itself.
     """
+    headers = log.headers
     wanted = np.flatnonzero((headers.control == layout.OTHER_CONTROL) & headers.crc_ok)
     usual = wanted[
         (headers.codec[wanted] == NONE) & (headers.length[wanted] >= layout.HEADER_SIZE + _HEAD)
@@ -346,26 +300,11 @@ def _read_control_types(
     headers.control[usual[plain]] = head[plain, 8]
     epochs = np.ascontiguousarray(head[plain, _USUAL_VALUE + 3 :]).view(">i4")[:, 0]
     headers.coordinator_epoch[usual[plain]] = epochs
-    others = np.setdiff1d(wanted, usual[plain]).tolist()
-    return [
-        wrong
-        for i in others
-        for wrong in _read_control_type(segments[int(headers.segment[i])], headers, i)
-    ]
-
-
-def _read_control_type(segment: Segment, headers: Headers, i: int) -> list[SegmentDamage]:
-    position = int(headers.position[i])
-    records = segment.data[
-        position + layout.HEADER_SIZE : position + int(headers.length[i])
-    ].tobytes()
-    kind, reason = control_type(int(headers.codec[i]), records)
-    headers.control[i] = kind
-    if kind in (layout.ABORT, layout.COMMIT):
-        headers.coordinator_epoch[i] = coordinator_epoch(int(headers.codec[i]), records)
-    if not reason:
-        return []
-    detail = f"offset {headers.base_offset[i]}: {reason}"
-    return [
-        SegmentDamage(kind="unknown-control", file=segment.name, position=position, detail=detail)
-    ]
+    for i in np.setdiff1d(wanted, usual[plain]).tolist():
+        codec, records = int(headers.codec[i]), log.bytes_of(i)[layout.HEADER_SIZE :]
+        headers.control[i], reason = control_type(codec, records)
+        if headers.control[i] in (layout.ABORT, layout.COMMIT):
+            headers.coordinator_epoch[i] = coordinator_epoch(codec, records)
+        if reason:
+            detail = f"offset {headers.base_offset[i]}: {reason}"
+            yield log.damage_at(i, "unknown-control", detail)

@@ -267,19 +267,11 @@ def entries(
         except (MalformedBatch, CannotInflate):
             continue
         except Undecodable as error:
-            file, position = log.where(row)
             detail = f"offset {record.offset}: no record of a coordinator: {error}"
-            damage.append(
-                SegmentDamage(
-                    kind="unreadable-records", file=file, position=position, detail=detail
-                )
-            )
+            damage.append(log.damage_at(row, "unreadable-records", detail))
     if read and most < len(log.headers):
-        file, position = log.where(most)
         detail = "from here on the log has more records than coordinators write in so many bytes"
-        damage.append(
-            SegmentDamage(kind="unreadable-records", file=file, position=position, detail=detail)
-        )
+        damage.append(log.damage_at(most, "unreadable-records", detail))
     return found, damage
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
@@ -118,16 +118,10 @@ def inner(outer: Message) -> Sequence[Message]:
     begin = outer.offset - found[-1].offset if outer.magic else 0
     given = bool(outer.attributes & layout.LOG_APPEND_TIME)
     return [
-        Message(
-            each.offset + begin,
-            each.size,
-            each.crc,
-            each.crc_ok,
-            each.magic,
-            each.attributes,
-            outer.timestamp if given else each.timestamp,
-            each.key,
-            each.value,
+        replace(
+            each,
+            offset=each.offset + begin,
+            timestamp=outer.timestamp if given else each.timestamp,
         )
         for each in found
     ]
@@ -177,11 +171,7 @@ def records_of(data: bytes) -> list[reference.Record]:
         return [r for batch in reference.batches(data) for r in reference.records(batch)]
     return [
         reference.Record(
-            offset=each.offset,
-            timestamp=each.timestamp,
-            key=each.key,
-            value=each.value,
-            headers=(),
+            offset=each.offset, timestamp=each.timestamp, key=each.key, value=each.value, headers=()
         )
         for each in inner(message(data))
     ]

@@ -19,11 +19,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from linkflap.harness.log import layout, old_messages, reference
+from linkflap.harness.log import layout, reference
 from linkflap.harness.log.batch_headers import Headers, Records, possible_offsets
 from linkflap.harness.log.batches import ReplicaLog
 from linkflap.harness.log.codecs import NAMES, NONE, CannotInflate, inflate
-from linkflap.harness.log.reference import MalformedBatch
 from linkflap.harness.log.segments import WINDOW, BatchRun, Bytes, Ints, Kind, SegmentDamage
 from linkflap.harness.model.payload import FOREIGN
 
@@ -57,7 +56,7 @@ def decode(
     chosen[first:after] = True
     if chosen[(most := readable_batches(log)) :].any():
         why = "from here on the log has more records than its size allows"
-        damage.append(_damage(log, max(first, most), "unreadable-records", why))
+        damage.append(log.damage_of(max(first, most), "unreadable-records", why))
         chosen[most:] = False
     new = chosen & (log.headers.magic == layout.MAGIC)
     parts = [_decode(log, parcel, damage) for parcel in _parcels(log, new, damage)]
@@ -98,7 +97,7 @@ def unknown_codecs(log: ReplicaLog) -> list[SegmentDamage]:
         & ~np.isin(headers.codec, list(NAMES))
     )
     return [
-        _damage(log, i, "unknown-codec", f"compression codec {headers.codec[i]} is unknown")
+        log.damage_of(i, "unknown-codec", f"compression codec {headers.codec[i]} is unknown")
         for i in np.flatnonzero(wanted).tolist()
     ]
 
@@ -181,11 +180,7 @@ def _decode_old(log: ReplicaLog, rows: Ints) -> Ints:
     be read were reported by the scan."""
     found: list[tuple[int, ...]] = []
     for row in rows[log.headers.crc_ok[rows]].tolist():
-        try:
-            inside = old_messages.records_of(log.bytes_of(row))
-        except (MalformedBatch, CannotInflate):
-            continue
-        for record in inside:
+        for record in log.records_of(row):
             of = FOREIGN, FOREIGN, reference.digest(record), record.timestamp, row
             found.append((record.offset, *of))
     return np.array(found, np.int64).reshape(-1, 6).T
@@ -210,16 +205,11 @@ def _inflated(log: ReplicaLog, packed: Ints, damage: list[SegmentDamage]) -> Ite
     held: list[int] = []
     size = 0
     for i in packed.tolist():
-        begin = int(headers.position[i])
-        data = log.segments[int(headers.segment[i])].data
         try:
-            body = inflate(
-                int(headers.codec[i]),
-                data[begin + layout.HEADER_SIZE : begin + int(headers.length[i])].tobytes(),
-            )
+            body = inflate(int(headers.codec[i]), log.bytes_of(i)[layout.HEADER_SIZE :])
         except CannotInflate as error:
             kind: Kind = "unreadable-records" if int(headers.codec[i]) in NAMES else "unknown-codec"
-            damage.append(_damage(log, i, kind, str(error)))
+            damage.append(log.damage_of(i, kind, str(error)))
             continue
         bodies.append(body)
         held.append(i)
@@ -239,14 +229,6 @@ def _parcel(bodies: Sequence[bytes], held: Sequence[int]) -> _Parcel:
         batches=np.array(held, np.int64),
         starts=starts,
         ends=ends,
-    )
-
-
-def _damage(log: ReplicaLog, batch: int, kind: Kind, reason: str) -> SegmentDamage:
-    file, position = log.where(batch)
-    first, last = log.headers.base_offset[batch], log.headers.last_offset[batch]
-    return SegmentDamage(
-        kind=kind, file=file, position=position, detail=f"offsets {first} to {last}: {reason}"
     )
 
 
@@ -271,13 +253,7 @@ def _decode(log: ReplicaLog, parcel: _Parcel, damage: list[SegmentDamage]) -> In
         base_timestamp, headers.max_timestamp[b], fixed, out, readable,
     )  # fmt: skip
     out[5] = np.repeat(b, np.maximum(counts, 0))
-    for i in np.flatnonzero(~readable):
-        damage.append(
-            _damage(
-                log,
-                int(b[i]),
-                "unreadable-records",
-                f"not the {headers.count[b[i]]} records its header tells of",
-            )
-        )
+    for row in b[~readable].tolist():
+        why = f"not the {headers.count[row]} records its header tells of"
+        damage.append(log.damage_of(row, "unreadable-records", why))
     return out if readable.all() else out[:, np.repeat(readable, np.maximum(counts, 0))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from linkflap.harness.log import layout
@@ -181,6 +181,10 @@ class ReferenceBatch:
         )
 
 
+_FIELDS: Final = tuple(each.name for each in fields(ReferenceBatch) if each.name != "covered")
+_FORM: Final = ">qiibIhiqqqhii"
+
+
 def crc32c(data: bytes) -> int:
     """CRC-32C (Castagnoli), a bit at a time."""
     crc = 0xFFFFFFFF
@@ -200,22 +204,8 @@ def batches(data: bytes) -> Iterator[ReferenceBatch]:
             raise MalformedBatch(
                 f"{len(data) - position} bytes at byte {position} are less than a batch header"
             )
-        fields = struct.unpack_from(">qiibIhiqqqhii", data, position)
-        (
-            base_offset,
-            length,
-            leader_epoch,
-            magic,
-            crc,
-            attributes,
-            delta,
-            first,
-            latest,
-            pid,
-            epoch,
-            sequence,
-            count,
-        ) = fields
+        header = dict(zip(_FIELDS, struct.unpack_from(_FORM, data, position), strict=True))
+        length, magic = header.pop("length"), header["magic"]
         if magic != layout.MAGIC:
             raise MalformedBatch(f"magic {magic} at byte {position}")
         end = position + layout.LENGTH_ENDS + length
@@ -224,22 +214,8 @@ def batches(data: bytes) -> Iterator[ReferenceBatch]:
                 f"a batch at byte {position} of length {length} where {len(data) - position} bytes "
                 "are left"
             )
-        yield ReferenceBatch(
-            base_offset=base_offset,
-            length=layout.LENGTH_ENDS + length,
-            leader_epoch=leader_epoch,
-            magic=magic,
-            crc=crc,
-            attributes=attributes,
-            last_offset_delta=delta,
-            base_timestamp=first,
-            max_timestamp=latest,
-            producer_id=pid,
-            producer_epoch=epoch,
-            base_sequence=sequence,
-            count=count,
-            covered=data[position + layout.CRC_FROM : end],
-        )
+        covered = data[position + layout.CRC_FROM : end]
+        yield ReferenceBatch(length=end - position, covered=covered, **header)
         position = end
 
 

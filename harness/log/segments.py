@@ -85,6 +85,10 @@ class Segment:
         """Partition folder and file: enough to find it in a capture."""
         return f"{self.path.parent.name}/{self.path.name}"
 
+    def damage(self, kind: Kind, position: int, detail: str) -> SegmentDamage:
+        """Damage at a byte of this file."""
+        return SegmentDamage(kind=kind, file=self.name, position=position, detail=detail)
+
     def let_go(self, start: int, end: int) -> None:
         """Frees the memory of the bytes [start, end); another access reads them from the file
         again."""
@@ -104,22 +108,12 @@ def offset_in(name: str) -> int:
 def map_segment(path: Path) -> tuple[Segment, list[SegmentDamage]]:
     """Maps a file; one that cannot be read becomes an empty segment and a damage."""
     base_offset = offset_in(path.name)
-    damage: list[SegmentDamage] = []
     try:
         with untrusted_files.opened(path) as file:
-            data = _mapped(file)
+            return Segment(path=path, data=_mapped(file), base_offset=base_offset), []
     except OSError as error:
-        data = np.zeros(0, np.uint8)
-        reason = error.strerror or str(error)
-        damage.append(
-            SegmentDamage(
-                kind="unreadable-file",
-                file=f"{path.parent.name}/{path.name}",
-                position=0,
-                detail=reason,
-            )
-        )
-    return Segment(path=path, data=data, base_offset=base_offset), damage
+        empty = Segment(path=path, data=np.zeros(0, np.uint8), base_offset=base_offset)
+        return empty, [empty.damage("unreadable-file", 0, error.strerror or str(error))]
 
 
 def _mapped(file: BinaryIO) -> Bytes:
@@ -313,9 +307,7 @@ def _resumed(
                 f"a batch cannot have length {length}: by {by} it has "
                 f"{end - begin - layout.LENGTH_ENDS}; its bytes, {begin} to {end}, are not read"
             )
-            return end, SegmentDamage(
-                kind="impossible-length", file=segment.name, position=begin, detail=detail
-            )
+            return end, segment.damage("impossible-length", begin, detail)
     return -1, None
 
 
@@ -471,11 +463,7 @@ class _UnknownFormat:
     def end(self, segment: Segment, damage: list[SegmentDamage]) -> None:
         if self.count:
             detail = f"{self.count} batches of magic {self.magic}; only magic 0, 1 and 2 are read"
-            damage.append(
-                SegmentDamage(
-                    kind="unknown-magic", file=segment.name, position=self.position, detail=detail
-                )
-            )
+            damage.append(segment.damage("unknown-magic", self.position, detail))
         self.count = 0
 
 
@@ -500,16 +488,9 @@ def _step(segment: Segment, data: memoryview, position: int) -> int | SegmentDam
         detail = (
             f"zeros, and {len(data) - nonzero} bytes from byte {nonzero} on that no batch leads to"
         )
-        return SegmentDamage(
-            kind="bytes-after-zeros", file=segment.name, position=position, detail=detail
-        )
+        return segment.damage("bytes-after-zeros", position, detail)
     if left <= layout.MAGIC_AT:
-        return SegmentDamage(
-            kind="torn-tail",
-            file=segment.name,
-            position=position,
-            detail=f"{left} bytes, less than a batch header",
-        )
+        return segment.damage("torn-tail", position, f"{left} bytes, less than a batch header")
     (length,) = struct.unpack_from(">i", head, layout.LENGTH_AT)
     smallest = (
         layout.SMALLEST_OLD_LENGTH
@@ -520,10 +501,8 @@ def _step(segment: Segment, data: memoryview, position: int) -> int | SegmentDam
         detail = (
             f"a batch cannot have length {length}; the last {left} bytes of the file are not read"
         )
-        return SegmentDamage(
-            kind="impossible-length", file=segment.name, position=position, detail=detail
-        )
+        return segment.damage("impossible-length", position, detail)
     if layout.LENGTH_ENDS + length > left:
         detail = f"{left} bytes of a batch of {layout.LENGTH_ENDS + length}"
-        return SegmentDamage(kind="torn-tail", file=segment.name, position=position, detail=detail)
+        return segment.damage("torn-tail", position, detail)
     return layout.LENGTH_ENDS + int(length)

@@ -5,6 +5,7 @@ histories of client processes, one per client: a restarted client continues its 
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from linkflap.harness.model.events import Event, Kind
-from linkflap.harness.model.history import Bounds, EventRow, GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.model.history import Bounds, GroupOffset, Operation, Poll, Watermark
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import manifest
@@ -33,7 +34,28 @@ _TAIL: Final = 1 << 20
 """Bytes at the end of a history that are searched for its last rows."""
 
 
-class ClientWriter:
+class _Histories:
+    """The histories of clients in a run directory, and what else is appended to; closed
+    together."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.breakage = Breakage(root)
+        self._closing = contextlib.ExitStack()
+
+    def _open(self, folder: str, name: str) -> Appender[Row]:
+        appender: Appender[Row] = Appender(self.root / folder / f"{name}.jsonl", self.breakage)
+        self._closing.callback(appender.close)
+        return appender
+
+    def operations(self, client: str) -> Appender[Operation]:
+        return self._open("operations", client)
+
+    def polls(self, reader: str) -> Appender[Poll]:
+        return self._open("polls", reader)
+
+
+class ClientWriter(_Histories):
     """Writes a process of clients' part of a run directory: a history for each client. The harness
     writes the events.
 
@@ -42,30 +64,15 @@ class ClientWriter:
     """
 
     def __init__(self, root: Path, happened: Callable[[Event], None]) -> None:
-        self.root = root
-        self.breakage = Breakage(root)
+        super().__init__(root)
         self._happened = happened
-        self._appenders: list[Appender[Operation] | Appender[Poll]] = []
-
-    def operations(self, client: str) -> Appender[Operation]:
-        appender: Appender[Operation] = Appender(
-            self.root / "operations" / f"{client}.jsonl", self.breakage
-        )
-        self._appenders.append(appender)
-        return appender
-
-    def polls(self, reader: str) -> Appender[Poll]:
-        appender: Appender[Poll] = Appender(self.root / "polls" / f"{reader}.jsonl", self.breakage)
-        self._appenders.append(appender)
-        return appender
 
     def write(self, event: Event, /) -> None:
         """Passes an event on."""
         self._happened(event)
 
     def close(self) -> None:
-        for appender in self._appenders:
-            appender.close()
+        self._closing.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,22 +121,14 @@ def _decoded(line: bytes, kind: type[_ClientRow]) -> _ClientRow | None:
         return None
 
 
-class RunWriter:
+class RunWriter(_Histories):
     """Writes a run directory. Appenders are made once per file and closed together. Raises OSError
     when it cannot be made."""
 
     def __init__(self, root: Path, run: Run) -> None:
         root.mkdir(parents=True, exist_ok=False)
-        self.root = root
-        self.breakage = Breakage(root)
+        super().__init__(root)
         self._run = run
-        self._appenders: list[
-            Appender[Operation]
-            | Appender[Poll]
-            | Appender[Watermark]
-            | Appender[GroupOffset]
-            | Appender[EventRow]
-        ] = []
         self._captured: dict[str, int | manifest.Content] = {}
         self.logs = root / "logs"
         try:
@@ -140,26 +139,16 @@ class RunWriter:
             shutil.rmtree(root, ignore_errors=True)
             raise
 
-    def _open(self, appender: Appender[Row]) -> Appender[Row]:
-        self._appenders.append(appender)
-        return appender
-
     def _save(self) -> None:
         write_whole(
             self.root / "run.json", msgspec.json.format(msgspec.json.encode(self._run), indent=1)
         )
 
-    def operations(self, client: str) -> Appender[Operation]:
-        return self._open(Appender(self.root / "operations" / f"{client}.jsonl", self.breakage))
-
-    def polls(self, reader: str) -> Appender[Poll]:
-        return self._open(Appender(self.root / "polls" / f"{reader}.jsonl", self.breakage))
-
     def watermarks(self, cluster: str) -> Appender[Watermark]:
-        return self._open(Appender(self.root / "watermarks" / f"{cluster}.jsonl", self.breakage))
+        return self._open("watermarks", cluster)
 
     def groups(self, cluster: str) -> Appender[GroupOffset]:
-        return self._open(Appender(self.root / "groups" / f"{cluster}.jsonl", self.breakage))
+        return self._open("groups", cluster)
 
     def write(self, event: Kind, /) -> Kind:
         """Writes an event, with the time of now where it has none, and returns it so."""
@@ -206,8 +195,8 @@ class RunWriter:
         """Records how the run ended, and closes every file. Raises EnvironmentFailure if a write
         has failed.
         """
-        for appender in (*self._appenders, self._events):
-            appender.close()
+        self._closing.close()
+        self._events.close()
         if self.breakage.reason is not None and status == "finished":
             status, error = "failed", str(self.breakage.reason)
         self._run = replace(

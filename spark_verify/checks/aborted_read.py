@@ -27,8 +27,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     every,
     examined,
     log_of,
-    of_readers,
-    replica_of,
+    own,
 )
 from linkflap.spark_verify.checks.parts.logs import Log, among
 from linkflap.spark_verify.checks.parts.lost_records import Taken
@@ -47,12 +46,9 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
         got = delivered(view, generation)
         if len(got):
             yield from examined(generation, got.offset, whole=True)
-            yield from of_readers(
-                generation,
-                replica_of(view, generation),
-                _judge(view, generation.cluster, log_of(view, generation), got),
-            )
-        yield from of_readers(generation, replica_of(view, generation), _refused(view, generation))
+            wrong = _judge(view, generation.cluster, log_of(view, generation), got)
+            yield from own(view, generation, wrong, of_readers=True)
+        yield from own(view, generation, _refused(view, generation), of_readers=True)
 
 
 def _refused(view: PartitionView, generation: LogGeneration) -> Sequence[Finding]:
@@ -83,7 +79,7 @@ CHECK = Check(
     guarantee="""A read_committed reader never gets a record of an aborted transaction, and no
         reader gets a refused record.""",
     source="KIP-98, isolation.level; Adya G1a; Jepsen kafka workload, aborted-read",
-    inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),
+    inputs={"batches", "records", "sends", "reads", "promotions"},
     anomalies=(
         AnomalyKind(
             name=KIND,
@@ -103,8 +99,7 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    complete=frozenset({"promotions"}),
-    follows=frozenset({"order-equality", "marker-pairing", "commit-aborted", "provenance"}),
+    follows={"order-equality", "marker-pairing", "commit-aborted", "provenance"},
     kernel=kernel,
     judges_readers=True,
     only_read_committed=True,

@@ -10,6 +10,7 @@ of an independent part of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, SupportsInt, TypeVar
 
@@ -30,6 +31,11 @@ Examinable = Origin | Literal["checkpoints"]
 Due = Collection[tuple[str, Examinable]]
 """Clusters, and what must have been examined of each."""
 Input = Literal["batches", "records", "sends", "reads", "watermarks", "promotions", "groups"]
+
+
+def nothing_due(_scenario: Scenario, _promotions: Sequence[LogPromotion]) -> Due:
+    """The rule of a check that not every run of a scenario has something for."""
+    return ()
 
 
 def _unwrap(declared: object) -> None:
@@ -72,7 +78,7 @@ class AnomalyKind:
     noted: bool = False
     repeats_sequence: bool = False
     one_per: tuple[str, ...] = ()
-    follows: frozenset[str] | None = None
+    follows: AbstractSet[str] | None = None
 
     def __post_init__(self) -> None:
         _unwrap(self)
@@ -197,21 +203,21 @@ class Check:
     (scenario and all promotions in, (cluster, origin) pairs out), and `when` describes it for
     people.
 
-    `complete` are the inputs of which a missing row could cause a false anomaly: if one of them is
-    damaged, findings are reported, but prove nothing. If an entire capture is missing, that goes
-    for all checks, except for kinds that are proven `despite_torn`. `internal`: its kernel also
-    gets the partitions of Kafka's own topics. `from_bytes`: it also runs on logs alone, without a
-    client history; `from_content`: there only if the mirror promises this equality.
-    `of_one_cluster`: and on one cluster's logs (`linkflap forensics`).
-    `examines_any_log`: it has something to examine in any log; other checks examine things that
-    some logs lack (transactions, producer ids). `only_our_records`: on logs alone it ignores
-    records that linkflap's clients did not write, so those need not be decoded. `of_replicas`: it
-    compares the replicas of a cluster. `time_based`: its findings depend on times, so a host stall
-    makes it unknown. `judges_readers`: it judges readers; other checks with reads among their
-    inputs learn from them what must be there. `only_read_committed`: it examines only what readers
-    with this isolation got. `only_relays`: it examines the reads of relays, and no other reader.
-    `only_of`: it examines only transactions, or only batches of producers with an id. If no client
-    of a recorded run used one, nothing is due.
+    `complete` are the inputs of which a missing row could cause a false anomaly (promotions, unless
+    the check needs no eras): if one of them is damaged, findings are reported, but prove nothing.
+    If an entire capture is missing, that goes for all checks, except for kinds that are proven
+    `despite_torn`. `internal`: its kernel also gets the partitions of Kafka's own topics.
+    `from_bytes`: it also runs on logs alone, without a client history; `from_content`: there only
+    if the mirror promises this equality. `of_one_cluster`: and on one cluster's logs (`linkflap
+    forensics`). `examines_any_log`: it has something to examine in any log; other checks examine
+    things that some logs lack (transactions, producer ids). `only_our_records`: on logs alone it
+    ignores records that linkflap's clients did not write, so those need not be decoded.
+    `of_replicas`: it compares the replicas of a cluster. `time_based`: its findings depend on
+    times, so a host stall makes it unknown. `judges_readers`: it judges readers; other checks with
+    reads among their inputs learn from them what must be there. `only_read_committed`: it examines
+    only what readers with this isolation got. `only_relays`: it examines the reads of relays, and
+    no other reader. `only_of`: it examines only transactions, or only batches of producers with an
+    id. If no client of a recorded run used one, nothing is due.
     `measure`: computes the cost of a run's failovers from all its partial findings and its events.
     `follows` names the checks, and the kinds with a `follows` of their own, from whose anomalies
     those of this one may follow (`spark_verify.verdict.causes`).
@@ -220,15 +226,15 @@ class Check:
     name: str
     guarantee: str
     source: str
-    inputs: frozenset[Input]
+    inputs: AbstractSet[Input]
     anomalies: tuple[AnomalyKind, ...]
     kernel: Callable[[PartitionView], Iterable[Finding]]
     combine: Callable[[Sequence[PartialFinding]], Iterable[Combined]] | None = None
     unit: str = "records"
-    due: frozenset[Origin] = frozenset({"native", "mirrored"})
+    due: AbstractSet[Origin] = frozenset({"native", "mirrored"})
     due_at: Callable[[Scenario, Sequence[LogPromotion]], Due] | None = None
     when: str = ""
-    complete: frozenset[Input] = frozenset()
+    complete: AbstractSet[Input] = frozenset({"promotions"})
     measure: Callable[[Sequence[PartialFinding], Sequence[Event]], Measured] | None = None
     from_bytes: bool = False
     of_one_cluster: bool = False
@@ -242,7 +248,7 @@ class Check:
     only_relays: bool = False
     only_of: Literal["", "transactions", "producer ids"] = ""
     internal: bool = False
-    follows: frozenset[str] = frozenset()
+    follows: AbstractSet[str] = frozenset()
 
     def __post_init__(self) -> None:
         _unwrap(self)

@@ -194,7 +194,7 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
     known = at >= 0
     how = mapped_over(view.guarantee.producer_ids, mirrored_range.far)
     for row in np.flatnonzero(~known).tolist():
-        yield _found(source, destination, "byte-stranger", destination.batches, int(ours[row]))
+        yield _found(compared, "byte-stranger", destination, int(ours[row]))
     rows, partners = ours[known], theirs[at[known]]
     wrong = bytes_differ(source.batches, destination.batches, partners, rows, how)
     other = np.zeros(len(rows), np.bool_)
@@ -203,7 +203,7 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
         other = ~ids_as_declared(how, *ids)
     strange = dict(zip(rows.tolist(), other.tolist(), strict=True))
     for row in rows[other & ~wrong].tolist():
-        yield _other_id(source, destination, row)
+        yield _found(compared, "byte-divergence", destination, row, fields=["producer_id"])
     ends_otherwise = other_endings(source, destination, partners[wrong], rows[wrong])
     for row, partner in zip(rows[wrong].tolist(), partners[wrong].tolist(), strict=True):
         fields = changed_headers(_SEEN, destination.batches, row, source.batches, partner)
@@ -212,21 +212,10 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
             "fields": fields or ["crc"],
             **(ends_otherwise.get(row) or changes_of(source, destination, row)),
         }
-        yield _found(source, destination, "byte-divergence", destination.batches, row, **evidence)
+        yield _found(compared, "byte-divergence", destination, row, **evidence)
     had = locate(destination.batches.base_offset[ours], source.batches.base_offset[theirs]) >= 0
     for row in theirs[~had].tolist():
-        yield _found(source, destination, "byte-hole", source.batches, row)
-
-
-def _other_id(source: Replica, destination: Replica, row: int) -> Found:
-    return _found(
-        source,
-        destination,
-        "byte-divergence",
-        destination.batches,
-        row,
-        fields=["producer_id"],
-    )
+        yield _found(compared, "byte-hole", source, row)
 
 
 def _region(
@@ -241,14 +230,14 @@ def _region(
     right = ids_as_declared(how, ids, batches.producer_id[rows]) & (ids != -1)
     mapped = rows[right]
     if how == "region" and not far and len(mapped):
+        row = int(mapped[0])
+        found = _found(compared, "byte-divergence", destination, row, fields=["producer_id"])
         data = {
             "region": region_of(batches.producer_id[mapped]),
             "batches": len(mapped),
-            "found": _other_id(source, destination, int(mapped[0])).evidence,
+            "found": found.evidence,
         }
-        yield PartialFinding(
-            cluster=destination.cluster, offset=int(batches.base_offset[mapped[0]]), data=data
-        )
+        yield PartialFinding(cluster=found.cluster, offset=found.offset, data=data)
 
 
 def combine(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
@@ -274,12 +263,11 @@ def _between(batches: Batches, start: int, end: int) -> Ints:
     return np.flatnonzero((batches.last_offset >= start) & (batches.last_offset < end))
 
 
-def _found(
-    source: Replica, destination: Replica, kind: str, batches: Batches, row: int, **evidence: object
-) -> Found:
-    base = int(batches.base_offset[row])
-    batch = [base, int(batches.last_offset[row])]
-    return Found.at(kind, destination.cluster, base, source=source.cluster, batch=batch, **evidence)
+def _found(compared: Hop, kind: str, holder: Replica, row: int, **evidence: object) -> Found:
+    """An anomaly of the destination at a batch of either end."""
+    base, last = holder.batches.base_offset[row], holder.batches.last_offset[row]
+    about = {"source": compared.source.cluster, "batch": [base, last], **evidence}
+    return Found.at(kind, compared.destination.cluster, base, **about)
 
 
 def _due(scenario: Scenario, promotions: Sequence[LogPromotion]) -> Due:
@@ -292,7 +280,7 @@ CHECK = Check(
     guarantee="""Where a mirror keeps offsets, the mirrored log has the source's batches, byte for
         byte, at the same offsets.""",
     source="KIP-1279 (segments are identical); message format v2: what the CRC covers",
-    inputs=frozenset({"batches", "promotions"}),
+    inputs={"batches", "promotions"},
     anomalies=(
         AnomalyKind(
             name="byte-divergence",
@@ -325,15 +313,12 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    follows=frozenset(
-        {"replica-agreement", "standby-isolation", "truncation-accounting", "leader-epochs"}
-    ),
+    follows={"replica-agreement", "standby-isolation", "truncation-accounting", "leader-epochs"},
     kernel=kernel,
     combine=combine,
     from_bytes=True,
     unit="batches",
     due_at=_due,
     when="mirrored ones where a link leads, if the mirror keeps offsets and bytes",
-    complete=frozenset({"promotions"}),
     examines_any_log=True,
 )

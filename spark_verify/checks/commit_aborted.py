@@ -36,19 +36,14 @@ MARKER_GRACE = 5_000_000_000
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Follows every acknowledged ending to its marker in this partition."""
+    return list(judged(view, _judge))
 
-    def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
-        what = outcomes(view, generation)
-        return (
-            [
-                *_commits(view, generation, log, what),
-                *_aborts(log, what, Taken(view, generation.cluster)),
-            ]
-            if len(what)
-            else []
-        )
 
-    return list(judged(view, judge))
+def _judge(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Finding]:
+    what = outcomes(view, generation)
+    if len(what):
+        yield from _commits(view, generation, log, what)
+        yield from _aborts(log, what, Taken(view, generation.cluster))
 
 
 def _found(log: Log, what: Outcomes, chosen: Bools) -> tuple[Ints, Ints]:
@@ -146,7 +141,7 @@ CHECK = Check(
     guarantee="""A transaction whose commit was acknowledged ends in a COMMIT marker in every
         partition that it wrote to. One whose abort was acknowledged has no COMMIT marker.""",
     source="KIP-98; KIP-890",
-    inputs=frozenset({"batches", "records", "sends", "promotions"}),
+    inputs={"batches", "records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(
             name="commit-aborted",
@@ -182,10 +177,9 @@ CHECK = Check(
                 offset.""",
         ),
     ),
-    complete=frozenset({"promotions"}),
-    follows=frozenset({"marker-pairing", "internal-topics"}),
+    follows={"marker-pairing", "internal-topics"},
     kernel=kernel,
     unit="transactions",
     only_of="transactions",
-    due=frozenset({"native"}),
+    due={"native"},
 )

@@ -14,7 +14,7 @@ import numpy as np
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native
 from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, among, copies, runs, written
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops, why_not_judged
+from linkflap.spark_verify.checks.parts.mirrored_ranges import compared_hops, why_not_judged
 from linkflap.spark_verify.checks.parts.record_order import may_repeat, unknown_repeats
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
@@ -22,7 +22,7 @@ from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Counts copies of every payload on every cluster."""
-    return list(judged(view, lambda generation, log: _repeats(view, generation, log)))
+    return list(judged(view, _repeats))
 
 
 def _repeats(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Finding]:
@@ -73,8 +73,8 @@ def _faithful(
     And why of some it is unknown.
     """
     right, doubts = np.zeros(len(uids), np.bool_), []
-    for compared in hops(view):
-        if isinstance(compared, Hop) and compared.mirrored_range.destination == generation.cluster:
+    for compared in compared_hops(view):
+        if compared.mirrored_range.destination == generation.cluster:
             theirs = np.sort(compared.source.records.uid[compared.source.visible])
             right |= copy < np.searchsorted(theirs, uids, side="right") - np.searchsorted(
                 theirs, uids, side="left"
@@ -92,7 +92,7 @@ CHECK = Check(
     guarantee="Every payload is in every log once.",
     source="""KIP-98 (idempotent producer); Jepsen kafka workload, duplicate; KIP-618 for mirrors
         that promise exactly-once""",
-    inputs=frozenset({"batches", "records", "promotions"}),
+    inputs={"batches", "records", "promotions"},
     anomalies=(
         AnomalyKind(
             name="duplicate",
@@ -110,8 +110,7 @@ CHECK = Check(
             smallest="B has, mirrored, 1 1: at the offset of the second.",
         ),
     ),
-    complete=frozenset({"promotions"}),
-    follows=frozenset({"sequence-continuity", "order-equality", "provenance"}),
+    follows={"sequence-continuity", "order-equality", "provenance"},
     kernel=kernel,
     from_bytes=True,
     only_our_records=True,

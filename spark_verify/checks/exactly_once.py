@@ -429,7 +429,7 @@ CHECK = Check(
     guarantee="""A relay makes exactly one committed output of each record that its group has
         passed.""",
     source="KIP-98 (offsets in the transaction); KIP-447 (fencing by the group's metadata)",
-    inputs=frozenset({"batches", "records", "sends", "reads", "groups", "promotions"}),
+    inputs={"batches", "records", "sends", "reads", "groups", "promotions"},
     anomalies=(
         AnomalyKind(
             name="input-lost",
@@ -487,23 +487,21 @@ CHECK = Check(
                 begins there at 1: at offset 0.""",
         ),
     ),
-    follows=frozenset(
-        {
-            "lost-write",
-            "duplicate",
-            "torn-transaction",
-            "commit-aborted",
-            "group-offsets",
-            "aborted-read",
-            "provenance",
-        }
-    ),
+    follows={
+        "lost-write",
+        "duplicate",
+        "torn-transaction",
+        "commit-aborted",
+        "group-offsets",
+        "aborted-read",
+        "provenance",
+    },
     kernel=kernel,
     combine=combine,
     unit="inputs",
     due_at=_due,
     when="""native ones where relays begin, unless that cluster is to follow another later; and
         samples of their group there and wherever they go on""",
-    complete=frozenset({"sends", "reads", "groups", "promotions"}),
+    complete={"sends", "reads", "groups", "promotions"},
     only_relays=True,
 )

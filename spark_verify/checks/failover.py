@@ -37,7 +37,7 @@ from linkflap.spark_verify.checks.base import (
     Unjudged,
     grouped,
 )
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, compared_hops
 from linkflap.spark_verify.checks.parts.recovery_point import lost_by_failover
 from linkflap.spark_verify.facts.eras import FOREVER, history
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
@@ -124,8 +124,8 @@ REFUSED: Final = "failover-refused"
 def kernel(view: PartitionView) -> Iterator[Finding]:
     """One partial finding per promotion of this partition."""
     measured: set[tuple[str, int]] = set()
-    for compared in hops(view):
-        if isinstance(compared, Hop) and compared.mirrored_range.promotion is not None:
+    for compared in compared_hops(view):
+        if compared.mirrored_range.promotion is not None:
             promotion = compared.mirrored_range.promotion
             measured.add((promotion.link, promotion.time))
             yield from _cost(view, promotion, compared)
@@ -143,18 +143,16 @@ def _refused(view: PartitionView) -> Iterator[PartialFinding]:
         # the second: a mirror that was reversed
         way = next((way for way in ways if way in view.topology.links), None)
         if way is not None and view.home in view.topology.homes_over(way) and not view.internal:
-            about = {
+            data = {
+                "refused": nth,
                 "link": refusal.link,
                 "refused_over": refusal.link,
-                "failover": refusal.kind,
+                "failover": refusal.mode,
                 "error": refusal.error,
                 "code": refusal.code,
+                "seconds": refusal.seconds,
             }
-            yield PartialFinding(
-                cluster=link.destination,
-                offset=-1,
-                data={"refused": nth, **about, "seconds": refusal.seconds},
-            )
+            yield PartialFinding(cluster=link.destination, offset=-1, data=data)
 
 
 def _cost(view: PartitionView, promotion: LogPromotion, compared: Hop) -> Sequence[Finding]:
@@ -274,7 +272,7 @@ CHECK = Check(
     guarantee="""The acknowledged records that each failover lost (RPO), and the time without writes
         (RTO), are known and within the scenario's budgets. A requested failover takes place.""",
     source="Kafka documentation, Geo-Replication; OpenChaos (RTO)",
-    inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
+    inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(
             name="rpo-over-budget",
@@ -308,8 +306,8 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    complete=frozenset({"promotions", "sends"}),
-    follows=frozenset({"lost-write", "order-equality"}),
+    complete={"promotions", "sends"},
+    follows={"lost-write", "order-equality"},
     kernel=kernel,
     combine=combine,
     measure=costs_of_failovers,

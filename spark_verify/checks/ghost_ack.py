@@ -10,7 +10,6 @@ offset of the acknowledging cluster's own era that has that very record.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -22,9 +21,10 @@ from linkflap.spark_verify.checks.parts.generations import (
     examined,
     log_of,
     native,
+    not_captured,
     own,
 )
-from linkflap.spark_verify.checks.parts.logs import Log, copies, joined, locate, runs
+from linkflap.spark_verify.checks.parts.logs import Log, copies, each_at, joined, locate, runs
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration
@@ -54,13 +54,9 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
                 " was recorded"
             )
         elif log is None:
-            yield Unjudged(f"no log of {generation.cluster} was captured for {view.tp}")
+            yield not_captured(view, generation.cluster)
         else:
-            yield from own(
-                generation,
-                log.replica,
-                _judge(view, generation, log, what, acked),
-            )
+            yield from own(view, generation, _judge(view, generation, log, what, acked))
 
 
 def _judge(
@@ -83,7 +79,7 @@ def _judge(
         ),
     )
     at = locate(records.offset, offsets)
-    holder = np.where(at >= 0, records.uid[at] if len(records) else -1, -1)
+    holder = each_at(records.uid, at, -1)
     reason = np.select(
         [
             ~here,
@@ -110,11 +106,20 @@ def _judge(
     by = taken.sent(offsets[bad], what.uid[rows], invoked[what.send[rows]])
     for start, end in runs(bad, offsets[bad], apart(generation, offsets[bad]), joined(by)):
         row = bad[start]
-        found = _ghost(
-            what, int(acked[row]), cluster, int(holder[row]), int(reason[row]), end - start
+        send = what.sends[int(what.send[acked[row]])]
+        yield Found.at(
+            "ghost-ack",
+            cluster,
+            offsets[row],
+            records=end - start,
+            uid=what.uid[acked[row]],
+            why=REASONS[int(reason[row])],
+            holds=holder[row],
+            operation=send.number,
+            client=send.client,
+            producer_id=send.producer_id,
+            **taken.evidence(int(by[start])),
         )
-        shown = {**found.evidence, **taken.evidence(int(by[start]))}
-        yield replace(found, evidence=shown)
 
 
 def _by_cleaner(
@@ -133,28 +138,12 @@ def _by_cleaner(
     return lacking & gone[acked], lacking & unsure[acked]
 
 
-def _ghost(what: Outcomes, row: int, cluster: str, holder: int, reason: int, records: int) -> Found:
-    send = what.sends[int(what.send[row])]
-    return Found.at(
-        "ghost-ack",
-        cluster,
-        what.acked[row],
-        records=records,
-        uid=what.uid[row],
-        why=REASONS[int(reason)],
-        holds=int(holder),
-        operation=send.number,
-        client=send.client,
-        producer_id=send.producer_id,
-    )
-
-
 CHECK = Check(
     name="ghost-ack",
     guarantee="""An acknowledged offset has the acknowledged record, in the acknowledging cluster's
         own era.""",
     source="Redpanda PR 31659 (acknowledged with old offsets, nothing appended); KIP-98",
-    inputs=frozenset({"batches", "records", "sends", "promotions"}),
+    inputs={"batches", "records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(
             name="ghost-ack",
@@ -168,16 +157,13 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    complete=frozenset({"promotions"}),
-    follows=frozenset(
-        {
-            "producer-id-uniqueness",
-            "standby-isolation",
-            "truncation-accounting",
-            "replica-agreement",
-        }
-    ),
+    follows={
+        "producer-id-uniqueness",
+        "standby-isolation",
+        "truncation-accounting",
+        "replica-agreement",
+    },
     kernel=kernel,
     unit="acknowledgements",
-    due=frozenset({"native"}),
+    due={"native"},
 )

@@ -56,7 +56,7 @@ from linkflap.spark_verify.checks.base import (
 )
 from linkflap.spark_verify.checks.parts import synced_offsets
 from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, locate, together
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, compared_hops
 from linkflap.spark_verify.checks.parts.samples import disturbed_from, never_sampled
 from linkflap.spark_verify.facts.eras import FOREVER, on_cluster
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
@@ -80,19 +80,18 @@ def checkpoints(
     same thread samples bounds and groups, one after the other. So the first high watermark that it
     requested after a group's offset is from a time when the offset had been reported.
     """
+    there = promotion.cluster
     committed = [
         g
         for g in view.groups
-        if g.group == group and g.cluster == promotion.cluster and g.time < promotion.fault_time
+        if g.group == group and g.cluster == there and g.time < promotion.fault_time
     ]
-    marks = view.watermarks.get(promotion.cluster)
+    marks = view.watermarks.get(there)
     reached = (
         np.maximum.accumulate(marks.high_watermark) if marks is not None else np.empty(0, np.int64)
     )
     ours = destination.records
-    mirrored = np.flatnonzero(
-        destination.visible & (ours.uid >= 0) & (ours.offset < promotion.offset)
-    )
+    mirrored = _mirrored(destination, promotion)
     highest = -1
     for row in committed:
         evidence = {"group": group, "committed": row.offset, "time": row.time}
@@ -101,20 +100,22 @@ def checkpoints(
         after = int(np.searchsorted(marks.time, row.time)) if marks is not None else 0
         end = int(reached[after]) if after < len(reached) else promotion.offset
         if row.offset > end:
-            yield _checkpoint(
-                "checkpoint-beyond-end",
-                promotion,
-                row.offset,
-                evidence | {"high_watermark": end},
-            )
+            more = {"high_watermark": end}
+            yield Found.at("checkpoint-beyond-end", there, row.offset, **(evidence | more))
         fresh = mirrored[(ours.offset[mirrored] >= highest) & (ours.offset[mirrored] < row.offset)]
         ahead = fresh[~among(ours.uid[fresh], uids_of(r for r in polls if r.time <= row.time))]
         if len(ahead):
             more = {"records": len(ahead), "uid": int(ours.uid[ahead[0]])}
-            yield _checkpoint(
-                "checkpoint-ahead", promotion, int(ours.offset[ahead[0]]), evidence | more
-            )
+            yield Found.at("checkpoint-ahead", there, ours.offset[ahead[0]], **(evidence | more))
         highest = max(highest, row.offset)
+
+
+def _mirrored(destination: Log, promotion: LogPromotion) -> Ints:
+    """The mirrored records that readers of the destination get."""
+    records = destination.records
+    return np.flatnonzero(
+        destination.visible & (records.uid >= 0) & (records.offset < promotion.offset)
+    )
 
 
 def _went_back(
@@ -122,7 +123,7 @@ def _went_back(
 ) -> Found | PartialFinding:
     there = promotion.cluster
     if row.time < disturbed_from(view.windows, there):
-        return _checkpoint("checkpoint-regression", promotion, row.offset, evidence)
+        return Found.at("checkpoint-regression", there, row.offset, **evidence)
     return PartialFinding(cluster=there, offset=row.offset, data={"what": "back", **evidence})
 
 
@@ -144,12 +145,6 @@ def held_against(
         return None
     evidence = {name: value for name, value in sampled.items() if name != "what"}
     return Found.at("checkpoint-regression", part.cluster, part.offset, **evidence)
-
-
-def _checkpoint(
-    kind: str, promotion: LogPromotion, offset: int, evidence: Mapping[str, object]
-) -> Found:
-    return Found.at(kind, promotion.cluster, offset, **evidence)
 
 
 def during(view: PartitionView, compared: Hop) -> PartitionView:
@@ -220,9 +215,7 @@ def _beside(
     group = commits[0].group
     committed = max(commits, key=lambda r: r.returned)
     ours = destination.records
-    mirrored = np.flatnonzero(
-        destination.visible & (ours.uid >= 0) & (ours.offset < promotion.offset)
-    )
+    mirrored = _mirrored(destination, promotion)
     at = locate(source.records.uid, ours.uid[mirrored])
     mirrored, at = mirrored[at >= 0], at[at >= 0]
     origin = source.records.offset[at]
@@ -298,9 +291,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     if view.internal:
         return list(synced_offsets.commits(view)) if view.topic == GROUPS else []
     findings: list[Finding] = []
-    for compared in hops(view):
-        if not isinstance(compared, Hop):
-            continue
+    for compared in compared_hops(view):
         findings += synced_offsets.mapped(view, compared)
         if compared.mirrored_range.promotion is None:
             continue
@@ -387,7 +378,7 @@ CHECK = Check(
     guarantee="""A consumer group that fails over skips no record, and repeats no more than offset
         translation steps back.""",
     source="KIP-545 (group offset sync); KAFKA-12468 (translation steps back, never ahead)",
-    inputs=frozenset({"batches", "records", "reads", "watermarks", "groups", "promotions"}),
+    inputs={"batches", "records", "reads", "watermarks", "groups", "promotions"},
     anomalies=(
         AnomalyKind(
             name="group-skip",
@@ -468,16 +459,14 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    complete=frozenset({"promotions", "reads"}),
-    follows=frozenset(
-        {
-            "order-equality",
-            "last-stable-offset",
-            "truncation-accounting",
-            "internal-topics",
-            "poll-continuity",
-        }
-    ),
+    complete={"promotions", "reads"},
+    follows={
+        "order-equality",
+        "last-stable-offset",
+        "truncation-accounting",
+        "internal-topics",
+        "poll-continuity",
+    },
     kernel=kernel,
     combine=combine,
     internal=True,

@@ -31,7 +31,6 @@ from linkflap.spark_verify.checks.parts.generations import (
     log_of,
     own,
     polls_in,
-    replica_of,
     sends_of,
 )
 from linkflap.spark_verify.checks.parts.logs import changes, distinct, joined, runs
@@ -76,11 +75,8 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
                 shared.append(_shared(seen))
                 here = list(_judge(generation.cluster, seen, taken))
                 found = [*found[:-1], *_joined(found[-1:], here)]
-        yield from own(
-            generation,
-            replica_of(view, generation),
-            [*examined(generation, np.concatenate(shared)), *found],
-        )
+        looked_at = examined(generation, np.concatenate(shared))
+        yield from own(view, generation, [*looked_at, *found])
 
 
 def _windows(observations: Sequence[Observation], start: int) -> Iterator[tuple[int, int]]:
@@ -229,7 +225,7 @@ CHECK = Check(
     guarantee="""At one offset of a log the bytes, every acknowledgement and every reader have the
         same record.""",
     source="Jepsen kafka workload, inconsistent-offsets",
-    inputs=frozenset({"records", "sends", "reads", "promotions"}),
+    inputs={"records", "sends", "reads", "promotions"},
     anomalies=(
         AnomalyKind(
             name=KIND,
@@ -242,10 +238,13 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    complete=frozenset({"promotions"}),
-    follows=frozenset(
-        {"ghost-ack", "order-equality", "truncation-accounting", "replica-agreement", "send-order"}
-    ),
+    follows={
+        "ghost-ack",
+        "order-equality",
+        "truncation-accounting",
+        "replica-agreement",
+        "send-order",
+    },
     kernel=kernel,
     unit="offsets",
     judges_readers=True,

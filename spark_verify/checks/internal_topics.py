@@ -35,7 +35,7 @@ was captured before it was truncated, the end is not known either.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -62,11 +62,13 @@ from linkflap.spark_verify.checks.base import (
     Found,
     PartialFinding,
     grouped,
+    nothing_due,
 )
 from linkflap.spark_verify.checks.parts.generations import (
     compacted,
     generations,
     native,
+    recorded_truncations,
     replica_of,
 )
 from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE, Taken
@@ -130,22 +132,17 @@ def state_columns(states: Sequence[TransactionState], high_watermark: int) -> di
     }  # fmt: skip
 
 
-def commit_columns(replica: Replica) -> dict[str, object]:
+def commit_rows(replica: Replica) -> dict[str, object]:
     """Commits of groups, and whether a coordinator has reloaded the partition since; and those of
     open transactions."""
     # A leader that wrote in a later epoch had reloaded the entire partition.
     reloaded = replica.batches.leader_epoch < replica.batches.leader_epoch.max(initial=-1)
-    seen = [(commit, int(reloaded[row])) for commit, row in visible_commits(replica)]
-    open_ = list(pending_commits(replica))
-    named = dict.fromkeys((c.group, c.topic, c.partition) for c in (*(c for c, _ in seen), *open_))
-    keys = {key: n for n, key in enumerate(named)}
-    written = [(keys[c.group, c.topic, c.partition], c.committed, after) for c, after in seen]
-    pending = [(keys[c.group, c.topic, c.partition], c.committed) for c in open_]
-    return {
-        "what": "commits", "keys": [list(key) for key in keys],
-        "commits": np.array(written, np.int64).reshape(-1),
-        "pending": np.array(pending, np.int64).reshape(-1),
-    }  # fmt: skip
+    written = [
+        [c.group, c.topic, c.partition, c.committed, bool(reloaded[row])]
+        for c, row in visible_commits(replica)
+    ]
+    pending = [[c.group, c.topic, c.partition, c.committed] for c in pending_commits(replica)]
+    return {"what": "commits", "commits": written, "pending": pending}
 
 
 def marker_partials(view: PartitionView) -> Iterator[PartialFinding]:
@@ -178,15 +175,9 @@ def marker_partials(view: PartitionView) -> Iterator[PartialFinding]:
 def _truncated_to(view: PartitionView, generation: LogGeneration) -> int | None:
     """The offset below which a log was never truncated until the end of a generation, as its
     mirrors say: what was above it is in no log. None if it was not truncated at all."""
-    cluster, ended = generation.cluster, generation.ended
-    begun = [t.offset for t in view.truncations if t.cluster == cluster and t.time <= ended]
-    stopped = [
-        to
-        for stop in view.stops
-        if stop.cluster == cluster and stop.time <= ended
-        for _, to in stop.truncated
-    ]
-    return max([*begun, *stopped, *generation.earlier], default=None)
+    recorded = recorded_truncations(view, generation.cluster)
+    until_then = [offset for time, offset in recorded if time <= generation.ended]
+    return max([*until_then, *generation.earlier], default=None)
 
 
 def _of_its_coordinators(view: PartitionView, generation: LogGeneration, replica: Replica) -> Bools:
@@ -258,57 +249,22 @@ def seen_of_groups(view: PartitionView) -> Iterator[PartialFinding]:
     commits = [r for r in view.reads if r.kind == "commit" and r.group and r.position >= 0]
     for cluster in sorted({g.cluster for g in view.groups} | {r.cluster for r in commits}):
         disturbed = disturbed_from(view.windows, cluster)
-        sampled = [
-            (g.group, g.offset, int(g.time >= disturbed))
-            for g in view.groups
-            if g.cluster == cluster
-        ]
-        acknowledged = [(r.group, r.position) for r in commits if r.cluster == cluster]
-        yield PartialFinding(
-            cluster=cluster, offset=-1, data=_seen(sampled, acknowledged), together=cluster
-        )
+        data = {
+            "what": "seen",
+            "sampled": [
+                [g.group, g.offset, g.time >= disturbed]
+                for g in view.groups
+                if g.cluster == cluster
+            ],
+            "acknowledged": [[r.group, r.position] for r in commits if r.cluster == cluster],
+        }
+        yield PartialFinding(cluster=cluster, offset=-1, data=data, together=cluster)
 
 
-def _seen(
-    sampled: Sequence[tuple[str, int, int]], acknowledged: Sequence[tuple[str, int]]
-) -> Mapping[str, object]:
-    groups = dict.fromkeys(
-        [*(group for group, *_ in sampled), *(group for group, _ in acknowledged)]
-    )
-    names = {group: number for number, group in enumerate(groups)}
-    seen = {"sampled": _numbered(names, sampled), "acknowledged": _numbered(names, acknowledged)}
-    return {"what": "seen", "groups": list(names), **seen}
-
-
-def _numbered(
-    names: Mapping[str, int], rows: Sequence[tuple[str, int, int] | tuple[str, int]]
-) -> Ints:
-    """Rows that begin with a group's name, with its number instead, one behind the other."""
-    return np.array([(names[name], *rest) for name, *rest in rows], np.int64).reshape(-1)
-
-
-def _written(
-    commits: Sequence[PartialFinding],
-) -> Mapping[tuple[str, str, int], list[tuple[int, bool]]]:
-    """(group, topic, partition) -> its commits in the log: the offset, and whether the coordinator
-    had reloaded the partition."""
-    written: dict[tuple[str, str, int], list[tuple[int, bool]]] = defaultdict(list)
-    for partial in commits:
-        keys = [tuple(key) for key in partial.data["keys"]]
-        for key, committed, reloaded in rows_of(partial.data["commits"], 3):
-            written[keys[key]].append((committed, bool(reloaded)))
-    return written
-
-
-def _pending(commits: Sequence[PartialFinding]) -> Mapping[tuple[str, str, int], set[int]]:
-    """(group, topic, partition) -> what open transactions commit: it may have been acknowledged,
-    but no reader was given it."""
-    pending: dict[tuple[str, str, int], set[int]] = defaultdict(set)
-    for partial in commits:
-        keys = [tuple(key) for key in partial.data["keys"]]
-        for key, committed in rows_of(partial.data["pending"], 2):
-            pending[keys[key]].add(committed)
-    return pending
+GroupKey = tuple[str, str, int]
+"""Group, topic, partition."""
+_Commits = list[tuple[int, bool]]
+"""Committed offsets in the order of the log, and whether the coordinator reloaded it since."""
 
 
 def _has_all(commits: Sequence[PartialFinding]) -> bool:
@@ -323,57 +279,50 @@ def groups_seen(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
     commits = of_cluster(partials, "commits")
     if not _has_all(commits):
         return
-    written, pending = _written(commits), _pending(commits)
+    written, pending = defaultdict[GroupKey, _Commits](list), defaultdict[GroupKey, set[int]](set)
+    for partial in commits:
+        for group, topic, number, committed, reloaded in partial.data["commits"]:
+            written[group, topic, number].append((committed, reloaded))
+        for group, topic, number, committed in partial.data["pending"]:
+            pending[group, topic, number].add(committed)
     for partial in of_cluster(partials, "seen"):
-        names = partial.data["groups"]
-        sampled = rows_of(partial.data["sampled"], 3)
-        acknowledged = rows_of(partial.data["acknowledged"], 2)
-        for number, group in enumerate(names):
-            log = written.get((group, partial.topic, partial.partition), [])
-            seen = [
-                (offset, bool(disturbed)) for which, offset, disturbed in sampled if which == number
-            ]
-            lost = _not_in(
-                log, [next(same) for _, same in groupby(seen, itemgetter(0))], how="sampled"
-            )
-            there = {committed for committed, _ in log} | pending.get(
-                (group, partial.topic, partial.partition), set()
-            )
-            lost = lost or _absent(
-                there, [offset for which, offset in acknowledged if which == number]
-            )
-            if lost is not None:
+        sampled = grouped(partial.data["sampled"], itemgetter(0))
+        acknowledged = grouped(partial.data["acknowledged"], itemgetter(0))
+        for group in dict.fromkeys([*sampled, *acknowledged]):
+            key = group, partial.topic, partial.partition
+            log = written[key]
+            there = {committed for committed, _ in log} | pending[key]
+            offset, how = _not_in(log, sampled.get(group, ())), "sampled"
+            if offset is None:
+                missing = (at for _, at in acknowledged.get(group, ()) if at not in there)
+                offset, how = next(missing, None), "acknowledged"
+            if offset is not None:
                 found = Found.at(
                     "commit-missing",
                     partial.cluster,
-                    lost[0],
+                    offset,
                     group=group,
-                    seen=lost[1],
+                    seen=how,
                     commits_in_the_log=len(log),
                 )
                 yield partial.combined(found)
 
 
-def _not_in(
-    log: Sequence[tuple[int, bool]], seen: Sequence[tuple[int, bool]], *, how: str
-) -> tuple[int, str] | None:
-    """The first observation that is not in the log behind the previous one.
+def _not_in(log: _Commits, sampled: Iterable[tuple[str, int, bool]]) -> int | None:
+    """The first sample that is not in the log behind the previous one.
 
     It may be earlier in the log once the coordinator has reloaded it.
     """
     commits, index = [committed for committed, _ in log], 0
-    for offset, disturbed in seen:
+    for _, same in groupby(sampled, itemgetter(1)):
+        _, offset, disturbed = next(same)
         try:
             index = commits.index(offset, index)
         except ValueError:
             if not commits or not (disturbed or log[index][1]) or offset not in commits:
-                return offset, how
+                return offset
             index = commits.index(offset)
     return None
-
-
-def _absent(there: Collection[int], acknowledged: Sequence[int]) -> tuple[int, str] | None:
-    return next(((offset, "acknowledged") for offset in acknowledged if offset not in there), None)
 
 
 def of_cluster(partials: Sequence[PartialFinding], what: str) -> list[PartialFinding]:
@@ -675,7 +624,8 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
     for cluster in sorted({r.cluster for r in view.replicas}):
         replicas = [below_high_watermark(r) for r in view.replicas if r.cluster == cluster]
         for replica in replicas:
-            yield from _examined(replica)
+            if count := len(replica.batches):
+                yield Examined(cluster=cluster, origin="native", count=count)
             yield from within(replica)
             yield from falls(replica)
             yield from absent_offsets(view, replica)
@@ -683,11 +633,6 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
             cleaned = max(compacted(view, r) for r in replicas)
             yield from [f for f in between(led(view, replicas)) if f.offset >= cleaned]
     yield from _coordinators(view)
-
-
-def _examined(replica: Replica) -> Iterator[Examined]:
-    if len(replica.batches):
-        yield Examined(cluster=replica.cluster, origin="native", count=len(replica.batches))
 
 
 def _coordinators(view: PartitionView) -> Iterator[Finding]:
@@ -712,15 +657,10 @@ def _coordinators(view: PartitionView) -> Iterator[Finding]:
                 known=whole,
                 recorded=view.recorded,
             )
-            data |= commit_columns(replica)
+            data |= commit_rows(replica)
         else:
             continue
         yield PartialFinding(cluster=cluster, offset=replica.log_start, data=data, together=cluster)
-
-
-def due(*_: object) -> tuple[()]:
-    """Not every run has captured them, and not every cluster has all of them."""
-    return ()
 
 
 CHECK = Check(
@@ -729,7 +669,7 @@ CHECK = Check(
         data and with the clients' observations.""",
     source="""KIP-98 (transaction coordinator); KIP-360 and KIP-890 (epochs); KIP-447 (offsets in
         transactions); KIP-595 (metadata log)""",
-    inputs=frozenset({"batches", "reads", "groups", "promotions"}),
+    inputs={"batches", "reads", "groups", "promotions"},
     anomalies=(
         AnomalyKind(
             name="corrupt-batch",
@@ -857,12 +797,12 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    follows=frozenset({"replica-end-regression"}),
+    follows={"replica-end-regression"},
     kernel=kernel,
     combine=combine,
-    due_at=due,
+    # Not every run has captured them, and not every cluster has all of them.
+    due_at=nothing_due,
     when="what was captured of them",
-    complete=frozenset({"promotions"}),
     from_bytes=True,
     internal=True,
     unit="batches",

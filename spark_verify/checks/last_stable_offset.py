@@ -56,14 +56,14 @@ from linkflap.spark_verify.checks.base import (
     grouped,
 )
 from linkflap.spark_verify.checks.parts.generations import (
-    before_truncation,
+    captures_of,
     compacted,
     end_of,
     every,
     examined,
     log_of,
     marks_in,
-    replica_of,
+    promoted_at,
     truncations_in,
 )
 from linkflap.spark_verify.checks.parts.logs import (
@@ -125,12 +125,7 @@ def open_ones(view: PartitionView, generation: LogGeneration, log: Log) -> Itera
     others their coordinator knows more."""
     every, records, cluster = log.transactions, log.records, log.cluster
     # What came over a link before the cluster was promoted again, or for the first time.
-    own = (
-        [e.start for e in generation.eras[1:] if e.origin == "native"]
-        if view.guarantee.offsets_kept
-        else []
-    )
-    given_up = own[-1] if own else 0
+    given_up = promoted_at(view, generation)
     refused = _refused_over(view, generation)
     if refused:
         # The source is dead and this cluster was not promoted: nothing ends what is open.
@@ -301,7 +296,7 @@ def _refused_over(view: PartitionView, generation: LogGeneration) -> str:
     still mirrored, from the source or from another cluster that mirrors it; else empty. That
     failover would have ended the transactions that the source left open."""
     last = generation.eras[-1]
-    links = (LinkSpec.parse(refusal.link) for refusal in view.refusals if refusal.kind == "forced")
+    links = (LinkSpec.parse(refusal.link) for refusal in view.refusals if refusal.mode == "forced")
     return next(
         (
             link.name
@@ -373,9 +368,8 @@ def _against_bytes(
     ]:
         clear &= (marks.time[sampled] > time) | (time > marks.returned[sampled])
     taken = Taken(view, generation.cluster)
-    last = None if generation.last else before_truncation(view, generation)
-    for replica in (replica_of(view, generation), last):
-        if replica is not None and not replica.damage:
+    for replica in captures_of(view, generation):
+        if not replica.damage:
             here = clear & _covered(generation, replica, marks, sampled)
             clear &= ~here
             floor = max(replica.log_start, compacted(view, replica))
@@ -435,14 +429,7 @@ def _above_the_log(
 ) -> Iterator[Found]:
     """The first sample whose high watermark the log, captured after it, does not reach, and never
     did before it was truncated."""
-    shown = [
-        replica
-        for replica in (
-            replica_of(view, generation),
-            None if generation.last else before_truncation(view, generation),
-        )
-        if replica is not None
-    ]
+    shown = captures_of(view, generation)
     if not shown or any(replica.damage for replica in shown):
         return
     # What a cluster that was started again appends after its capture shows in how its mirror
@@ -454,16 +441,14 @@ def _above_the_log(
         above &= (marks.time > time) | (offset >= marks.high_watermark)
     rows = np.flatnonzero(above)
     if len(rows):
-        evidence = {
-            "log_end": end,
-            "high_watermark": int(marks.high_watermark[rows[0]]),
-            "time": int(marks.time[rows[0]]),
-        }
         yield Found.at(
             "high-watermark-above-log",
             generation.cluster,
             end,
-            **(evidence | {"samples": len(rows)}),
+            log_end=end,
+            high_watermark=marks.high_watermark[rows[0]],
+            time=marks.time[rows[0]],
+            samples=len(rows),
         )
 
 
@@ -472,7 +457,7 @@ CHECK = Check(
     guarantee="""The last stable offset that leaders report never steps back, and follows from the
         bytes below the high watermark.""",
     source="KIP-98 (LSO); KIP-664 (hanging transactions)",
-    inputs=frozenset({"batches", "records", "watermarks", "promotions"}),
+    inputs={"batches", "records", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(
             name="lso-above-high-watermark",
@@ -595,18 +580,15 @@ CHECK = Check(
             noted=True,
         ),
     ),
-    complete=frozenset({"promotions"}),
-    follows=frozenset(
-        {
-            "order-equality",
-            "marker-pairing",
-            "commit-aborted",
-            "failover",
-            "sequence-continuity",
-            "truncation-accounting",
-            "replica-end-regression",
-        }
-    ),
+    follows={
+        "order-equality",
+        "marker-pairing",
+        "commit-aborted",
+        "failover",
+        "sequence-continuity",
+        "truncation-accounting",
+        "replica-end-regression",
+    },
     kernel=kernel,
     combine=combine,
     internal=True,

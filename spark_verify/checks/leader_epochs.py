@@ -53,7 +53,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     replicas_by_log,
 )
 from linkflap.spark_verify.checks.parts.logs import changes, locate, outside
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, compared_hops
 from linkflap.spark_verify.checks.parts.replicas import falls
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration, on_cluster
 from linkflap.spark_verify.facts.view import NO_EPOCH, Ints, PartitionView, Replica, Watermarks
@@ -211,13 +211,13 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
         if log is not None:
             yield from examined(generation, log.batches.base_offset)
             if view.guarantee.leader_epoch_raised:
-                yield from own(generation, log.replica, _not_raised(generation, log.replica))
+                yield from own(view, generation, _not_raised(generation, log.replica))
     kept = view.guarantee.offsets_kept and view.guarantee.leader_epochs_kept
     yield from behind_the_log(view, kept=kept)
     yield from regressions(view)
     if kept:
-        for compared in hops(view):
-            yield from _not_kept(view, compared) if isinstance(compared, Hop) else ()
+        for compared in compared_hops(view):
+            yield from _not_kept(view, compared)
 
 
 def _not_kept(view: PartitionView, compared: Hop) -> Sequence[Finding]:
@@ -287,7 +287,7 @@ CHECK = Check(
     guarantee="""A batch's leader epoch never falls with its offset, identifies one batch together
         with it, is not above the leader's, and is the source's where the mirror keeps epochs.""",
     source="KIP-101; KIP-279; KIP-320 (consumers fence by epoch); KIP-1279 (DLE >= SLE)",
-    inputs=frozenset({"batches", "watermarks", "promotions"}),
+    inputs={"batches", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(
             name="leader-epoch-regression",
@@ -352,8 +352,7 @@ CHECK = Check(
             smallest="B has 1 in epoch 2, is promoted, and has 2 in epoch 2: at the offset of 2.",
         ),
     ),
-    complete=frozenset({"promotions"}),
-    follows=frozenset({"replica-agreement"}),
+    follows={"replica-agreement"},
     kernel=kernel,
     from_bytes=True,
     unit="batches",

@@ -393,7 +393,7 @@ CHECK = Check(
         were past the limits of retention, or are gone at the mirror's source.""",
     source="""KIP-107 (DeleteRecords); Kafka documentation, retention.ms and retention.bytes;
         KIP-1279 (a mirror follows its source's log start)""",
-    inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
+    inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(
             name="lost-beginning",
@@ -408,7 +408,6 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    complete=frozenset({"promotions"}),
     kernel=kernel,
     unit="log starts",
     internal=True,

@@ -32,9 +32,10 @@ from linkflap.spark_verify.checks.parts.generations import (
     incomplete,
     log_of,
     native,
+    not_captured,
     own,
 )
-from linkflap.spark_verify.checks.parts.logs import OPEN, Log, joined, locate, runs
+from linkflap.spark_verify.checks.parts.logs import OPEN, PLAIN, Log, each_at, joined, locate, runs
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.mirrored_ranges import (
     Hop,
@@ -57,9 +58,7 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
         if not len(what):
             continue
         log = log_of(view, generation)
-        yield from own(
-            generation, None if log is None else log.replica, _native(view, log, generation, what)
-        )
+        yield from own(view, generation, _native(view, log, generation, what))
         heard.append(outcomes(view, generation, earlier=False) if generation.number else what)
     for compared in hops(view):
         if isinstance(compared, Hop):
@@ -73,17 +72,13 @@ def _native(
 ) -> Sequence[Finding]:
     must, cluster = np.flatnonzero(what.must), generation.cluster
     if log is None:
-        return [Unjudged(f"no log of {cluster} was captured for {view.tp}")] if len(must) else []
+        return [not_captured(view, cluster)] if len(must) else []
     at = locate(log.records.uid, what.uid)
     gone, doubtful = deleted(view, generation, log, what, at < 0)
     unknown = must[doubtful[must]]
     must = must[~gone[must] & ~doubtful[must]]
     at = at[must]
-    shown = np.where(
-        at >= 0,
-        log.records.offset[at] if len(log.records) else -1,
-        what.acked[must],
-    )
+    shown = np.where(at >= 0, each_at(log.records.offset, at, -1), what.acked[must])
     first_own = next((e.start for e in reversed(generation.eras) if e.origin == "native"), 0)
     findings: list[Finding] = list(
         examined(generation, np.where(native(generation, shown), shown, first_own))
@@ -109,10 +104,8 @@ def _native(
 def _kept(generation: LogGeneration, log: Log, at: Ints) -> Bools:
     """Whether each record is visible, or was still waiting for its marker when its cluster was
     failed over."""
-    if not len(log.records):
-        return np.zeros(len(at), np.bool_)
-    waiting = (log.record_state[at] == OPEN) & (generation.lost is not None)
-    return np.asarray(log.visible[at] | waiting)
+    waiting = (each_at(log.record_state, at, PLAIN) == OPEN) & (generation.lost is not None)
+    return np.asarray(each_at(log.visible, at, False) | waiting)
 
 
 def _lost(
@@ -200,7 +193,7 @@ CHECK = Check(
         mirror's destination up to the last record that the mirror copied.""",
     source="""Jepsen kafka workload, lost-write; KIP-98 (commit), KIP-382 (mirroring is
         asynchronous)""",
-    inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
+    inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(
             name="lost-write",
@@ -212,16 +205,14 @@ CHECK = Check(
                 of 2 on A.""",
         ),
     ),
-    complete=frozenset({"promotions", "sends"}),
-    follows=frozenset(
-        {
-            "ghost-ack",
-            "order-equality",
-            "commit-aborted",
-            "truncation-accounting",
-            "replica-agreement",
-        }
-    ),
+    complete={"promotions", "sends"},
+    follows={
+        "ghost-ack",
+        "order-equality",
+        "commit-aborted",
+        "truncation-accounting",
+        "replica-agreement",
+    },
     kernel=kernel,
-    due=frozenset({"native"}),
+    due={"native"},
 )

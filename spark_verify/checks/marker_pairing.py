@@ -64,6 +64,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     native,
     of_own_clients,
     owners_of,
+    promoted_at,
     source_log,
     timestamp_types,
 )
@@ -163,12 +164,8 @@ def left_open(view: PartitionView, generation: LogGeneration, log: Log) -> Seque
         )
         for i in np.flatnonzero(given_up).tolist()
     ]
-    own = (
-        [e.start for e in generation.eras[1:] if e.origin == "native"]
-        if view.guarantee.offsets_kept
-        else []
-    )
-    waiting = int(np.count_nonzero(unended & ~given_up & (every.first < max(own, default=0))))
+    promoted = promoted_at(view, generation)
+    waiting = int(np.count_nonzero(unended & ~given_up & (every.first < promoted)))
     if waiting and not view.recorded:
         reason = (
             f"{waiting} transactions were open where {generation.cluster} was promoted, and have no"
@@ -440,21 +437,21 @@ def _by_producer(generation: LogGeneration, batches: Batches, which: Bools) -> t
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Pairs transactions and markers of every cluster's log."""
+    return [*judged(view, _judge), *splits(view)]
 
-    def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
-        return [
-            *examined(generation, log.transactions.first),
-            *_epochs(log, Taken(view, log.cluster)),
-            *_overrun(view, generation, log, Taken(view, log.cluster)),
-            *fenced_data(generation, log),
-            *left_open(view, generation, log),
-            *(last_stable_too_low(log) if generation.last else ()),
-            *not_transactional(generation, log),
-            *coordinators(view, generation, log),
-            *impossible(view, generation, log),
-        ]
 
-    return [*judged(view, judge), *splits(view)]
+def _judge(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
+    return [
+        *examined(generation, log.transactions.first),
+        *_epochs(log, Taken(view, log.cluster)),
+        *_overrun(view, generation, log, Taken(view, log.cluster)),
+        *fenced_data(generation, log),
+        *left_open(view, generation, log),
+        *(last_stable_too_low(log) if generation.last else ()),
+        *not_transactional(generation, log),
+        *coordinators(view, generation, log),
+        *impossible(view, generation, log),
+    ]
 
 
 def _without_marker(log: Log, first: Ints, taken: Taken) -> Sequence[Mapping[str, object]]:
@@ -538,7 +535,7 @@ CHECK = Check(
     guarantee="""Every transaction ends in one marker of its epoch or a later one, with the same
         outcome on every cluster, and nothing of a lower epoch follows a marker.""",
     source="KIP-98; KIP-890 (transactions v2); KIP-1228; KIP-1279 (open transactions at a stop)",
-    inputs=frozenset({"batches", "records", "promotions"}),
+    inputs={"batches", "records", "promotions"},
     anomalies=(
         AnomalyKind(
             name="marker-epoch",
@@ -643,15 +640,12 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    complete=frozenset({"promotions"}),
-    follows=frozenset(
-        {"producer-id-uniqueness", "sequence-continuity", "order-equality", "internal-topics"}
-    ),
+    follows={"producer-id-uniqueness", "sequence-continuity", "order-equality", "internal-topics"},
     kernel=kernel,
     from_bytes=True,
     unit="transactions",
     only_of="transactions",
-    due=frozenset({"native"}),
+    due={"native"},
     only_our_records=True,
     of_one_cluster=True,
 )

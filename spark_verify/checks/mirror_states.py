@@ -235,7 +235,7 @@ CHECK = Check(
     guarantee="""The state and lag that a mirror reports for a partition agree with the logs of both
         ends, and with its promotion.""",
     source="KIP-1279: describe, and the lag by which an operator decides to fail over",
-    inputs=frozenset({"sends", "watermarks", "promotions"}),
+    inputs={"sends", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(
             name=KIND,
@@ -289,7 +289,6 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    complete=frozenset({"promotions"}),
     kernel=kernel,
     unit="descriptions",
     due_at=_due,

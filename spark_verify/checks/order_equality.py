@@ -309,7 +309,7 @@ CHECK = Check(
     guarantee="""A mirrored log is the source's committed records, in their order, unchanged,
         without holes or strangers.""",
     source="KIP-382; Kafka documentation, Geo-Replication: records keep their order and partition",
-    inputs=frozenset({"batches", "records", "sends", "promotions"}),
+    inputs={"batches", "records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(
             name="mirror-hole",
@@ -363,18 +363,15 @@ CHECK = Check(
             smallest="A has 1 and its ABORT marker, B has 1: at its offset on B.",
         ),
     ),
-    complete=frozenset({"promotions"}),
-    follows=frozenset(
-        {
-            "record-equality",
-            "byte-equality",
-            "truncation-accounting",
-            "standby-isolation",
-            "replica-agreement",
-        }
-    ),
+    follows={
+        "record-equality",
+        "byte-equality",
+        "truncation-accounting",
+        "standby-isolation",
+        "replica-agreement",
+    },
     kernel=kernel,
     from_content="order",
     examines_any_log=True,
-    due=frozenset({"mirrored"}),
+    due={"mirrored"},
 )

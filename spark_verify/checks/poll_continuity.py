@@ -33,12 +33,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from operator import attrgetter
 
 import numpy as np
 
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import (
     end_of,
     every,
@@ -47,7 +46,8 @@ from linkflap.spark_verify.checks.parts.generations import (
     kept_since,
     log_of,
     marks_in,
-    of_readers,
+    not_captured,
+    own,
     reads_in,
     truncated,
     truncations_in,
@@ -63,7 +63,7 @@ from linkflap.spark_verify.checks.parts.lost_records import (
     rows_before,
 )
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
-from linkflap.spark_verify.facts.sends_and_reads import Read, Sends
+from linkflap.spark_verify.facts.sends_and_reads import Read, Sends, consumers
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 
@@ -248,12 +248,6 @@ def _ahead(
             )
 
 
-def consumers(reads: Sequence[Read]) -> Iterator[list[Read]]:
-    """The rows of each consumer, in the order of their return."""
-    ordered = sorted(reads, key=attrgetter("reader", "process", "returned"))
-    return (list(rows) for _, rows in groupby(ordered, attrgetter("reader", "process")))
-
-
 def _not_skipped(offsets: Ints, row: Read, skips: Sequence[Found]) -> Ints:
     """Without what lies between two records of the same reader's polls, and was found there."""
     for skip in skips:
@@ -384,7 +378,7 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
         firsts = np.array([poll.offsets[0] for chain in chains for poll in chain.polls], np.int64)
         yield from examined(generation, firsts, whole=True)
         if log is None:
-            yield Unjudged(f"no log of {generation.cluster} was captured for {view.tp}")
+            yield not_captured(view, generation.cluster)
         taken = Taken(view, generation.cluster)
         broken = [
             found for chain in chains for found in _judge(generation.cluster, log, chain, taken)
@@ -392,7 +386,7 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
         broken += skipped
         if log is not None:
             broken += list(not_delivered(view, generation, log, reads, broken))
-        yield from of_readers(generation, None if log is None else log.replica, broken)
+        yield from own(view, generation, broken, of_readers=True)
 
 
 def _judge(cluster: str, log: Log | None, chain: Chain, taken: Taken) -> Iterator[Found]:
@@ -505,7 +499,7 @@ CHECK = Check(
         a gap and without going back.""",
     source="""Jepsen kafka workload, poll-skip, nonmonotonic-poll, int-poll-skip,
         int-nonmonotonic-poll; KIP-98 (isolation.level); KIP-320 (truncation)""",
-    inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
+    inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(
             name="poll-skip",
@@ -588,10 +582,13 @@ CHECK = Check(
             smallest="A has 1, a consumer got 1, and says drained at 5: at offset 1.",
         ),
     ),
-    complete=frozenset({"reads", "promotions"}),
-    follows=frozenset(
-        {"read-committed-visibility", "truncation-accounting", "inconsistent-offset", "lost-write"}
-    ),
+    complete={"reads", "promotions"},
+    follows={
+        "read-committed-visibility",
+        "truncation-accounting",
+        "inconsistent-offset",
+        "lost-write",
+    },
     kernel=kernel,
     unit="polls",
     judges_readers=True,

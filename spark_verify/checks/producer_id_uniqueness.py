@@ -217,8 +217,7 @@ def _partials(
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Who used which id in this partition's bytes, and who reported it; ids that two clusters
     handed out, at once."""
-    found = judged(view, lambda generation, log: uses_in_bytes(view, generation, log))
-    return [*found, *_reported(view)]
+    return [*judged(view, uses_in_bytes), *_reported(view)]
 
 
 def _reported(view: PartitionView) -> Iterator[PartialFinding]:
@@ -324,7 +323,7 @@ CHECK = Check(
     guarantee="""No two producers share a producer id and epoch on a cluster, and no native producer
         has a mirrored id.""",
     source="KIP-98; KIP-360; Redpanda PR 31659; KIP-1279 (MIRROR_PID_RESET)",
-    inputs=frozenset({"batches", "records", "sends", "promotions"}),
+    inputs={"batches", "records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(
             name=KIND,
@@ -340,12 +339,11 @@ CHECK = Check(
                 0: at the later process's.""",
         ),
     ),
-    complete=frozenset({"promotions"}),
     kernel=kernel,
     from_bytes=True,
     combine=combine,
     unit="batches",
     only_of="producer ids",
-    due=frozenset({"native"}),
+    due={"native"},
     only_our_records=True,
 )

@@ -42,7 +42,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     native,
     thinned_below,
 )
-from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, runs, together
+from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, column_of, runs, together
 from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
 from linkflap.spark_verify.facts.partition_facts import Copying, LogPromotion
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
@@ -171,22 +171,18 @@ def comparable(mine: Sequence[PartialFinding]) -> bool:
 def left_to_pass(part: PartialFinding) -> Ints:
     """The payload ids of mirrored inputs of a partition that were behind the group's offset when
     the program began on this cluster."""
-    mirrored = all_of([part], "offsets") < part.data["mirrored"]
-    return np.asarray(all_of([part], "uids")[mirrored & _behind(part)])
+    mirrored = column_of([part], "offsets") < part.data["mirrored"]
+    return np.asarray(column_of([part], "uids")[mirrored & _behind(part)])
 
 
 def _to_pass(part: PartialFinding) -> Ints:
     """The payload ids of all inputs of a partition that the program had to pass on this cluster."""
-    return np.asarray(all_of([part], "uids")[_behind(part)])
+    return np.asarray(column_of([part], "uids")[_behind(part)])
 
 
 def _behind(part: PartialFinding) -> Bools:
     """Which inputs were at or behind the group's offset when the program began here."""
-    return np.asarray(all_of([part], "offsets") >= part.data["began"])
-
-
-def all_of(parts: Sequence[PartialFinding], name: str) -> Ints:
-    return together(np.asarray(part.data[name], np.int64) for part in parts)
+    return np.asarray(column_of([part], "offsets") >= part.data["began"])
 
 
 def kernel(view: PartitionView) -> Iterator[Finding]:
@@ -233,13 +229,13 @@ def _judge(
     outputs: Sequence[PartialFinding],
     left: Sequence[PartialFinding],
 ) -> Iterator[Combined]:
-    made, before = all_of(outputs, "uids"), all_of(left, "uids")
-    own = all_of(outputs, "native") == 1
+    made, before = column_of(outputs, "uids"), column_of(left, "uids")
+    own = column_of(outputs, "native") == 1
     known = not any(part.data["shortened"] for part in outputs) and bool((made >= 0).all())
     yield from _missing(inputs, made, before, complete=known)
     yield from _repeated(inputs, outputs, made, own)
     if not any(part.data["shortened"] for part in inputs):
-        yield from _from_nothing(outputs, all_of(inputs, "uids"))
+        yield from _from_nothing(outputs, column_of(inputs, "uids"))
 
 
 def _missing(
@@ -278,8 +274,10 @@ def _repeated(
 ) -> Iterator[Combined]:
     """Outputs of one payload beyond its inputs here, which are several where the mirror repeated
     it; where an output came over a link, the first of the cluster's own is the failover's."""
-    part_of = np.repeat(np.arange(len(outputs)), [len(all_of([part], "uids")) for part in outputs])
-    offsets = all_of(outputs, "offsets")
+    part_of = np.repeat(
+        np.arange(len(outputs)), [len(column_of([part], "uids")) for part in outputs]
+    )
+    offsets = column_of(outputs, "offsets")
     # of one payload those that came over a link first
     order = np.lexsort((offsets, part_of, own, made))
     order = order[made[order] >= 0]
@@ -319,7 +317,7 @@ def _repeated(
 def _from_nothing(outputs: Sequence[PartialFinding], there: Ints) -> Iterator[Combined]:
     """Outputs that were written here, of payloads that no committed input has."""
     for part in outputs:
-        offsets, uids, own = (all_of([part], name) for name in ("offsets", "uids", "native"))
+        offsets, uids, own = (column_of([part], name) for name in ("offsets", "uids", "native"))
         strange = (own == 1) & (uids >= 0) & ~among(uids, there)
         for row in np.flatnonzero(strange).tolist():
             yield _combined(
@@ -351,7 +349,7 @@ CHECK = Check(
     guarantee="""A program with `exactly_once` has one committed output for each input that its
         group has passed.""",
     source="KIP-98 (offsets in the transaction); KIP-447 (fencing by the group's metadata)",
-    inputs=frozenset({"batches", "records", "groups", "promotions"}),
+    inputs={"batches", "records", "groups", "promotions"},
     anomalies=(
         AnomalyKind(
             name="input-not-copied",
@@ -399,21 +397,19 @@ CHECK = Check(
                 1: at the offset of 1.""",
         ),
     ),
-    follows=frozenset(
-        {
-            "lost-write",
-            "duplicate",
-            "torn-transaction",
-            "commit-aborted",
-            "group-offsets",
-            "order-equality",
-        }
-    ),
+    follows={
+        "lost-write",
+        "duplicate",
+        "torn-transaction",
+        "commit-aborted",
+        "group-offsets",
+        "order-equality",
+    },
     kernel=kernel,
     combine=combine,
     unit="inputs",
     due_at=_due,
     when="""native or mirrored ones where a program with `exactly_once` is in the end, and samples
         of its group there""",
-    complete=frozenset({"groups", "promotions"}),
+    complete={"groups", "promotions"},
 )

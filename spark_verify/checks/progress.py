@@ -32,23 +32,22 @@ from typing import Any, Final
 import numpy as np
 
 from linkflap.harness.model.faults import UNCLEAN
-from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import (
     AnomalyKind,
     Check,
     Combined,
-    Due,
     Examined,
     Finding,
     Found,
     PartialFinding,
     Unjudged,
     grouped,
+    nothing_due,
 )
 from linkflap.spark_verify.checks.parts.generations import generations, log_of
-from linkflap.spark_verify.checks.parts.logs import changes, together
+from linkflap.spark_verify.checks.parts.logs import changes, column_of
 from linkflap.spark_verify.facts.eras import on_cluster
-from linkflap.spark_verify.facts.partition_facts import Awaited, LogPromotion
+from linkflap.spark_verify.facts.partition_facts import Awaited
 from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Ints, Origin, PartitionView, Watermarks
 
@@ -342,7 +341,7 @@ def _stuck(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
     for part in mine:
         data = part.data
         columns = ("began", "over", "at", "end", "leader", "answered")
-        for began, over, *rest in zip(*(_column([part], name) for name in columns), strict=True):
+        for began, over, *rest in zip(*(column_of([part], name) for name in columns), strict=True):
             others = (o for o in mine if o is not part and o.cluster == part.cluster)
             if any(_works(other, began, over) for other in others):
                 continue
@@ -353,7 +352,7 @@ def _works(other: PartialFinding, began: int, over: int) -> bool:
     """Whether a consumer moved on in another partition meanwhile, and has still not read what could
     be read there at the begin: it is slow."""
     moved, positions, sampled, ends = (
-        _column([other], name) for name in ("moved", "positions", "sampled", "ends")
+        column_of([other], name) for name in ("moved", "positions", "sampled", "ends")
     )
     before = positions[moved <= began][-1:]
     after = positions[moved <= over][-1:]
@@ -419,7 +418,7 @@ def _in_one_partition(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
     """Partitions in which nothing was acknowledged of what a producer tried to send for so long."""
     for part in (part for part in mine if part.data["answered"]):
         since, until, within = (part.data[name] for name in ("since", "until", "within"))
-        tried, done = (np.sort(_column([part], name)) for name in ("acted", "done"))
+        tried, done = (np.sort(column_of([part], name)) for name in ("acted", "done"))
         edges = [since, *done[(done > since) & (done < until)].tolist(), until]
         for began, over in pairwise(edges):
             some = tried[(tried > began) & (tried < over)]
@@ -443,12 +442,7 @@ def _had_work(
 
 def _times(parts: Sequence[PartialFinding], *roles: str) -> Ints:
     """What was done in these roles, by time."""
-    return np.sort(_column([part for part in parts if part.data["role"] in roles], "done"))
-
-
-def _column(parts: Sequence[PartialFinding], name: str) -> Ints:
-    """One column of numbers of all parts together."""
-    return together(np.asarray(part.data.get(name, ()), np.int64) for part in parts)
+    return np.sort(column_of([part for part in parts if part.data["role"] in roles], "done"))
 
 
 def _stalled(mine: Sequence[PartialFinding], began: int, over: int) -> Combined:
@@ -474,7 +468,7 @@ def _fatal(mine: Sequence[PartialFinding], did: Sequence[PartialFinding]) -> Ite
     """One anomaly for each operation that was the last of its incarnation, at its first
     partition."""
     seen: set[object] = set()
-    processes, acted = (_column(did, name) for name in ("processes", "acted"))
+    processes, acted = (column_of(did, name) for name in ("processes", "acted"))
     for part in sorted(mine, key=lambda part: (part.data["operation"], part.topic, part.partition)):
         data = part.data
         later = (processes == data["process"]) & (acted > data["invoked"])
@@ -489,12 +483,6 @@ def _fatal(mine: Sequence[PartialFinding], did: Sequence[PartialFinding]) -> Ite
         yield part.combined(found)
 
 
-def _due(_scenario: Scenario, _promotions: Sequence[LogPromotion]) -> Due:
-    """Nothing, by the scenario alone: clients of dead clusters, and those without work, need not go
-    on."""
-    return ()
-
-
 CHECK = Check(
     name="progress",
     guarantee="""Once all faults have ended, every client that has work makes progress within the
@@ -502,9 +490,7 @@ CHECK = Check(
     source="""Kafka documentation (consumer and producer configurations: session.timeout.ms,
         delivery.timeout.ms, reconnect.backoff.max.ms: clients recover by themselves); KIP-360 and
         KIP-588 (a producer recovers from errors that no other producer caused)""",
-    inputs=frozenset(
-        {"batches", "records", "sends", "reads", "groups", "watermarks", "promotions"}
-    ),
+    inputs={"batches", "records", "sends", "reads", "groups", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(
             name=STALLED,
@@ -530,10 +516,11 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    complete=frozenset({"sends", "reads", "groups", "promotions"}),
+    complete={"sends", "reads", "groups", "promotions"},
     kernel=kernel,
     combine=combine,
     unit="clients",
-    due_at=_due,
+    # Clients of dead clusters, and those without work, need not go on.
+    due_at=nothing_due,
     when="clients that have work after the last fault",
 )

@@ -36,29 +36,16 @@ NAMELESS: Final = 2**62
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Looks up the payload id of every record of every native era among what clients were about to
     send there."""
-
     facts = view.partition_facts.facts
-    if view.topic in facts.programs - facts.wired:
-        return []
-
-    def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
-        rows = np.flatnonzero(native(generation, log.records.offset))
-        return (
-            [
-                *examined(generation, log.records.offset[rows]),
-                *_judge(view, generation, log, rows),
-            ]
-            if len(rows)
-            else []
-        )
-
-    return list(judged(view, judge))
+    return [] if view.topic in facts.programs - facts.wired else list(judged(view, _judge))
 
 
-def _judge(
-    view: PartitionView, generation: LogGeneration, log: Log, rows: Ints
-) -> Iterator[Finding]:
+def _judge(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Finding]:
     cluster, records = log.cluster, log.records
+    rows = np.flatnonzero(native(generation, records.offset))
+    if not len(rows):
+        return
+    yield from examined(generation, records.offset[rows])
     uids = records.uid[rows]
     if view.topic in view.partition_facts.facts.wired and (uids == FOREIGN).any():
         yield Unjudged(_unseen(log, rows[uids == FOREIGN]))
@@ -130,7 +117,7 @@ CHECK = Check(
     guarantee="""A client sent every record of a cluster's own era to that cluster and that
         partition, and it was not refused.""",
     source="linkflap's own history: an operation is recorded before it is sent",
-    inputs=frozenset({"records", "sends", "promotions"}),
+    inputs={"records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(
             name="stranger",
@@ -153,8 +140,8 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    complete=frozenset({"sends", "promotions"}),
-    follows=frozenset({"standby-isolation", "truncation-accounting"}),
+    complete={"sends", "promotions"},
+    follows={"standby-isolation", "truncation-accounting"},
     kernel=kernel,
-    due=frozenset({"native"}),
+    due={"native"},
 )

@@ -16,7 +16,6 @@ no phantoms.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
 
 import numpy as np
 
@@ -32,15 +31,26 @@ from linkflap.spark_verify.checks.parts.generations import (
     examined,
     kept_since,
     log_of,
-    of_readers,
+    not_captured,
+    own,
     polls_in,
     reads_in,
 )
-from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, joined, locate, runs, together
+from linkflap.spark_verify.checks.parts.logs import (
+    OPEN,
+    PLAIN,
+    Log,
+    among,
+    each_at,
+    joined,
+    locate,
+    runs,
+    together,
+)
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import never
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
-from linkflap.spark_verify.facts.sends_and_reads import Read, Sends
+from linkflap.spark_verify.facts.sends_and_reads import Read, Sends, consumers
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 
@@ -52,11 +62,10 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
             continue
         log = log_of(view, generation)
         if log is not None:
-            yield from of_readers(
-                generation, log.replica, _judge(view, generation, log, audience, given)
-            )
+            found = _judge(view, generation, log, audience, given)
+            yield from own(view, generation, found, of_readers=True)
         else:
-            yield Unjudged(f"no log of {generation.cluster} was captured for {view.tp}")
+            yield not_captured(view, generation.cluster)
 
 
 def _audience(view: PartitionView, generation: LogGeneration) -> Mapping[str, Sequence[Read]]:
@@ -101,9 +110,8 @@ def passed(reads: Sequence[Read]) -> Iterator[tuple[int, int]]:
 def _covered(reads: Sequence[Read], offsets: Ints) -> Bools:
     """Which of these offsets lie in a range that some reader of the group has passed."""
     mask = np.zeros(len(offsets), np.bool_)
-    by_reader = sorted(reads, key=lambda r: (r.reader, r.process))
-    for _, mine in groupby(by_reader, key=lambda r: (r.reader, r.process)):
-        for start, end in passed(list(mine)):
+    for mine in consumers(reads):
+        for start, end in passed(mine):
             mask |= (offsets >= start) & (offsets < end)
     return mask
 
@@ -135,11 +143,9 @@ def _committed_after_capture(
 ) -> Bools:
     """Per record, whether it was open when the log was captured, and may have been committed by the
     time it was read: after a failback onto this cluster began, and before its log was truncated."""
-    records = log.records
-    if generation.last or not len(records):
+    if generation.last:
         return np.zeros(len(got), np.bool_)
-    at = locate(records.offset, got.offset)
-    still_open = (at >= 0) & (records.uid[at] == got.uid) & (log.record_state[at] == OPEN)
+    still_open = each_at(log.record_state, log.holds(got.offset, got.uid), PLAIN) == OPEN
     return np.asarray(
         still_open
         & (got.returned > generation.ended)
@@ -170,11 +176,8 @@ def _phantoms(log: Log, name: str, got: Delivered, known: Bools, taken: Taken) -
     offsets, uids, times = got.offset[rows], got.uid[rows], got.asked[rows]
     shown = np.array([read.isolation == "read_uncommitted" for read in got.reads], np.bool_)
     at = locate(records.offset, offsets)
-    right = (
-        (at >= 0) & (records.uid[at] == uids) & (log.visible[at] | shown[got.read[rows]])
-        if len(records)
-        else np.zeros(len(offsets), np.bool_)
-    )
+    right = (at >= 0) & (each_at(records.uid, at, -1) == uids)
+    right &= each_at(log.visible, at, False) | shown[got.read[rows]]
     wrong = np.flatnonzero(~right)
     if not len(wrong):
         return []
@@ -187,33 +190,19 @@ def _phantoms(log: Log, name: str, got: Delivered, known: Bools, taken: Taken) -
     order, by = wrong[chosen], by[chosen]
     offsets, uids, at = offsets[order], uids[order], at[order]
     return [
-        _phantom(log, name, offsets, uids, at, start, end, taken.evidence(int(by[start])))
+        Found.at(
+            "phantom-read",
+            log.cluster,
+            offsets[start],
+            records=end - start,
+            uid=uids[start],
+            reader=name,
+            holds=log.records.uid[at[start]] if at[start] >= 0 else -1,
+            state=log.state_of(at[start]) if at[start] >= 0 else "absent",
+            **taken.evidence(int(by[start])),
+        )
         for start, end in runs(offsets, joined(by))
     ]
-
-
-def _phantom(
-    log: Log,
-    name: str,
-    offsets: Ints,
-    uids: Ints,
-    at: Ints,
-    start: int,
-    end: int,
-    explained: Mapping[str, object],
-) -> Found:
-    row = int(at[start])
-    return Found.at(
-        "phantom-read",
-        log.cluster,
-        offsets[start],
-        records=end - start,
-        uid=uids[start],
-        reader=name,
-        holds=int(log.records.uid[row]) if row >= 0 else -1,
-        state=log.state_of(row) if row >= 0 else "absent",
-        **explained,
-    )
 
 
 def _hidden(
@@ -244,7 +233,7 @@ CHECK = Check(
         passes, and nothing else. No reader or member of a share group gets a record that the log
         does not have at that offset.""",
     source="KIP-98, consumer guarantees; KIP-932, share.isolation.level",
-    inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),
+    inputs={"batches", "records", "sends", "reads", "promotions"},
     anomalies=(
         AnomalyKind(
             name="hidden-committed",
@@ -264,19 +253,17 @@ CHECK = Check(
             smallest="A has 1 at offset 0, a reader got 9 at offset 0: at offset 0.",
         ),
     ),
-    complete=frozenset({"promotions", "reads", "sends"}),
-    follows=frozenset(
-        {
-            "order-equality",
-            "marker-pairing",
-            "commit-aborted",
-            "ghost-ack",
-            "last-stable-offset",
-            "send-order",
-            "aborted-read",
-            "uncommitted-read",
-        }
-    ),
+    complete={"promotions", "reads", "sends"},
+    follows={
+        "order-equality",
+        "marker-pairing",
+        "commit-aborted",
+        "ghost-ack",
+        "last-stable-offset",
+        "send-order",
+        "aborted-read",
+        "uncommitted-read",
+    },
     kernel=kernel,
     judges_readers=True,
 )

@@ -159,7 +159,7 @@ CHECK = Check(
     guarantee="""Where a mirror keeps offsets, the mirrored log has the source's record at every
         offset, in whatever batches.""",
     source="KIP-1279 (offsets are kept); message format v2: what the CRC covers",
-    inputs=frozenset({"batches", "records", "promotions"}),
+    inputs={"batches", "records", "promotions"},
     anomalies=(
         AnomalyKind(
             name="record-divergence",
@@ -192,8 +192,7 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    complete=frozenset({"promotions"}),
-    follows=frozenset({"byte-equality"}),
+    follows={"byte-equality"},
     kernel=kernel,
     from_content="records",
     examines_any_log=True,

@@ -239,7 +239,8 @@ CHECK = Check(
     guarantee="""Below their common high watermark all replicas of a partition have the same bytes,
         and every CRC is right.""",
     source="KIP-101 (leader epochs); KIP-98 (message format v2)",
-    inputs=frozenset({"batches", "records"}),
+    inputs={"batches", "records"},
+    complete=frozenset(),
     anomalies=(
         AnomalyKind(
             name="replica-disagreement",
@@ -293,7 +294,7 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    follows=frozenset({"replica-end-regression"}),
+    follows={"replica-end-regression"},
     kernel=kernel,
     from_bytes=True,
     of_replicas=True,

@@ -19,7 +19,7 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.cleaning import by_content
 from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native
 from linkflap.spark_verify.checks.parts.logs import Log, among, copies, runs
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
+from linkflap.spark_verify.checks.parts.mirrored_ranges import compared_hops
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
@@ -28,33 +28,33 @@ BETWEEN, INSIDE = "send-inversion", "internal-inversion"
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Follows every producer incarnation through every log."""
+    return list(judged(view, _judge))
 
-    def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
-        records = log.records
-        rows = np.flatnonzero(
-            (records.uid >= 0) & (native(generation, records.offset) | log.visible)
-        )
-        rows = rows[copies(records.uid[rows])[1] == 0]
-        in_order = rows[:0]
-        if by_content(view):
-            copied = ~native(generation, records.offset[rows])
-            if _copied_in_order(view, generation):
-                rows, in_order = rows[~copied], rows[copied]
-            else:
-                rows = rows[~(copied & among(records.digest[rows], _repeated_contents(log)))]
-        if log.replica.log_start > 0 and not view.guarantee.offsets_kept:
-            rows = rows[~_repeated(records.uid[rows]) | native(generation, records.offset[rows])]
-        seen = records.offset[np.append(rows, in_order)]
-        return [*examined(generation, seen), *_late(generation, log, rows)]
 
-    return list(judged(view, judge))
+def _judge(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
+    records = log.records
+    rows = np.flatnonzero((records.uid >= 0) & (native(generation, records.offset) | log.visible))
+    rows = rows[copies(records.uid[rows])[1] == 0]
+    in_order = rows[:0]
+    if by_content(view):
+        copied = ~native(generation, records.offset[rows])
+        if _copied_in_order(view, generation):
+            rows, in_order = rows[~copied], rows[copied]
+        else:
+            rows = rows[~(copied & among(records.digest[rows], _repeated_contents(log)))]
+    if log.replica.log_start > 0 and not view.guarantee.offsets_kept:
+        rows = rows[~_repeated(records.uid[rows]) | native(generation, records.offset[rows])]
+    seen = records.offset[np.append(rows, in_order)]
+    return [*examined(generation, seen), *_late(generation, log, rows)]
 
 
 def _copied_in_order(view: PartitionView, generation: LogGeneration) -> bool:
     """Whether the contents of what a mirror copied show that it copied the source's log in order.
     That log is followed too; which of several with the same contents came need not be known."""
-    ways = (each for each in hops(view) if isinstance(each, Hop) and each.explained)
-    return any(way.mirrored_range.destination == generation.cluster for way in ways)
+    return any(
+        way.explained and way.mirrored_range.destination == generation.cluster
+        for way in compared_hops(view)
+    )
 
 
 def _repeated_contents(log: Log) -> Ints:
@@ -108,7 +108,7 @@ CHECK = Check(
         which it sent them.""",
     source="""KIP-98 (idempotent producers keep the order of a partition); Jepsen kafka workload,
         nonmonotonic-send and int-send""",
-    inputs=frozenset({"batches", "records", "promotions"}),
+    inputs={"batches", "records", "promotions"},
     anomalies=(
         AnomalyKind(
             name=BETWEEN,
@@ -127,7 +127,6 @@ CHECK = Check(
             smallest="a producer sent 1 2 in one transaction, A has 2 1: at the offset of 1.",
         ),
     ),
-    complete=frozenset({"promotions"}),
-    follows=frozenset({"sequence-continuity", "order-equality", "ghost-ack"}),
+    follows={"sequence-continuity", "order-equality", "ghost-ack"},
     kernel=kernel,
 )

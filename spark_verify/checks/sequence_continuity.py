@@ -32,7 +32,7 @@ missing is unknown.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -104,23 +104,21 @@ _ONLY_WITH_RECORDS: Final = (4, 5)
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Follows every producer through every log."""
+    return list(judged(view, _of_log))
 
-    def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
-        batches = log.batches
-        # What a batch with a wrong CRC says of itself proves nothing; that it is wrong is
-        # replica-agreement's to tell.
-        every = np.flatnonzero(
-            (batches.producer_id >= 0) & (batches.control == DATA) & batches.crc_ok
-        )
-        chosen = every[batches.base_sequence[every] >= 0]
-        found = _judge(view, generation, log.replica, chosen) if len(chosen) else []
-        return [
-            *examined(generation, batches.base_offset[every]),
-            *_none(log.replica, every),
-            *found,
-        ]
 
-    return list(judged(view, judge))
+def _of_log(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
+    batches = log.batches
+    # What a batch with a wrong CRC says of itself proves nothing; that it is wrong is
+    # replica-agreement's to tell.
+    every = np.flatnonzero((batches.producer_id >= 0) & (batches.control == DATA) & batches.crc_ok)
+    chosen = every[batches.base_sequence[every] >= 0]
+    found = _judge(view, generation, log.replica, chosen) if len(chosen) else []
+    return [
+        *examined(generation, batches.base_offset[every]),
+        *_none(log.replica, every),
+        *found,
+    ]
 
 
 def _none(replica: Replica, every: Ints) -> Sequence[Found]:
@@ -224,22 +222,24 @@ def _breaks(
     every: Sessions,
     expected: Ints,
     before: Ints,
-) -> Sequence[Finding]:
-    return [
-        _found(
-            replica,
-            kind,
-            every,
-            i,
-            int(expected[i]),
-            int(before[i]),
-            _refused_before(view, generation, replica, int(every.row[i]))
-            if kind == "sequence-start"
-            else {},
-        )
-        for kind, mask in kinds
-        for i in np.flatnonzero(mask).tolist()
-    ]
+) -> Iterator[Found]:
+    batches = replica.batches
+    for kind, mask in kinds:
+        for i in np.flatnonzero(mask).tolist():
+            row, adopted = int(every.row[i]), int(every.adopted[i])
+            evidence: dict[str, object] = {
+                "producer_id": batches.producer_id[row],
+                "producer_epoch": batches.producer_epoch[row],
+                "epoch_before": before[i],
+                "sequence": batches.base_sequence[row],
+                "expected": expected[i],
+                "records": batches.count[row],
+            }
+            if kind == "sequence-start":
+                evidence |= _refused_before(view, generation, replica, row)
+            if adopted >= 0:
+                evidence["goes_on_from"] = batches.base_offset[adopted]
+            yield Found.at(kind, replica.cluster, batches.base_offset[row], **evidence)
 
 
 def _refused_before(
@@ -333,36 +333,12 @@ def _accepts_any(view: PartitionView, cluster: str, offset: int) -> bool:
     return number >= _SINCE and (number < _ONLY_WITH_RECORDS or offset > 0)
 
 
-def _found(
-    replica: Replica,
-    kind: str,
-    every: Sessions,
-    i: int,
-    expected: int,
-    epoch_before: int,
-    refused: dict[str, object],
-) -> Found:
-    batches, row = replica.batches, int(every.row[i])
-    evidence: dict[str, object] = {
-        "producer_id": int(batches.producer_id[row]),
-        "producer_epoch": int(batches.producer_epoch[row]),
-        "epoch_before": epoch_before,
-        "sequence": int(batches.base_sequence[row]),
-        "expected": expected,
-        "records": int(batches.count[row]),
-        **refused,
-    }
-    if every.adopted[i] >= 0:
-        evidence["goes_on_from"] = int(batches.base_offset[every.adopted[i]])
-    return Found.at(kind, replica.cluster, batches.base_offset[row], **evidence)
-
-
 CHECK = Check(
     name="sequence-continuity",
     guarantee="""A producer's sequence numbers in a partition begin at 0 in every epoch and rise
         without gap or repeat.""",
     source="KIP-98; KIP-360",
-    inputs=frozenset({"batches", "records", "sends", "promotions"}),
+    inputs={"batches", "records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(
             name="sequence-gap",
@@ -418,13 +394,12 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    complete=frozenset({"promotions"}),
-    follows=frozenset({"producer-id-uniqueness", "order-equality", "ghost-ack"}),
+    follows={"producer-id-uniqueness", "order-equality", "ghost-ack"},
     kernel=kernel,
     from_bytes=True,
     unit="batches",
     only_of="producer ids",
     only_our_records=True,
-    due=frozenset({"native"}),
+    due={"native"},
     of_one_cluster=True,
 )

@@ -64,8 +64,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     log_of,
     marks_in,
     number_at,
-    of_readers,
-    replica_of,
+    own,
 )
 from linkflap.spark_verify.checks.parts.logs import Log, among, changes, distinct, locate, runs
 from linkflap.spark_verify.checks.parts.lost_records import Taken
@@ -112,7 +111,7 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
                 *_starts(view, generation, log, group, rows),
             ]
             wrong = [_explained(taken, rows, each) for each in wrong]
-            yield from of_readers(generation, replica_of(view, generation), wrong)
+            yield from own(view, generation, wrong, of_readers=True)
             if generation.last and not _earlier(view, generation, group):
                 done = _done_with(view, generation, log, group, rows)
                 yield from [_explained(taken, rows, each) for each in done]
@@ -157,11 +156,6 @@ def _of(rows: Sequence[Read], *kinds: str) -> Delivered:
     return columns_of([row for row in rows if row.kind in kinds])
 
 
-def _began(column: Delivered) -> Ints:
-    """Per record, when its row began: the poll, or the request of the acknowledgement."""
-    return np.array([read.time for read in column.reads], np.int64)[column.read]
-
-
 def _first(offsets: Ints, column: Delivered, times: Ints) -> Ints:
     """Per offset, the first row of `column` that has it, by `times`; -1 where none has."""
     order = np.lexsort((times, column.offset))
@@ -195,10 +189,10 @@ def _again(
         same = member[ends.read[first]] == member[len(ends.reads) + answers.read]
         # A member that asked to end a record has given it away with that, whatever it asks then.
         own = same & ~_ending(answers)
-        since = np.where(own, _began(ends)[first] - 1, ends.returned[first])
-        over |= (first >= 0) & (_began(answers) > since)
+        since = np.where(own, ends.asked[first] - 1, ends.returned[first])
+        over |= (first >= 0) & (answers.asked > since)
     finished, finisher = _finished(log, rows, ends, got)
-    late = (_began(got) > finished) & ~among(got.offset, answers.offset[over])
+    late = (got.asked > finished) & ~among(got.offset, answers.offset[over])
     own = np.zeros(len(got), np.bool_)
     if len(ends):
         member = _members([*ends.reads, *got.reads])
@@ -383,9 +377,9 @@ def _fresh(
     sends = Sends.of(view.sends)
     sender = planner(got.uid, view.sends)
     sent = np.where(sender >= 0, sends.column("invoked")[sender], 0) if len(sends) else sender
-    began = _began(got)
+    began = got.asked
     member = _members(got.reads)[got.read]
-    counts = np.array([r.position for r in got.reads], np.int64)[got.read]
+    counts = got.each(lambda read: read.position)
     for row in np.flatnonzero(late).tolist():
         before = (got.offset == got.offset[row]) & (got.returned <= finished[row])
         if not before.any():
@@ -465,7 +459,7 @@ def _unacquired(
     if not len(answers):
         return []
     had = _acquired_at(got, _of(rows, "renewed"), answers)
-    expired = _began(answers) > had + SHARE_LOCK_MS * 10**6 + LATE
+    expired = answers.asked > had + SHARE_LOCK_MS * 10**6 + LATE
     return found(
         generation.cluster,
         answers,
@@ -488,7 +482,7 @@ def _acquired_at(got: Delivered, renewed: Delivered, answers: Delivered) -> Ints
     step = np.repeat(
         [given, given, asks, returns], [len(got), len(renewed), len(answers), len(back)]
     )
-    asked = _began(answers)
+    asked = answers.asked
     times = np.concatenate([got.returned, renewed.returned, asked, asked[back]])
     offset = np.concatenate([got.offset, renewed.offset, answers.offset, answers.offset[back]])
     members = np.concatenate(
@@ -509,7 +503,7 @@ def _miscounted(
     """Deliveries that their broker counted wrongly."""
     config = view.topology.cluster(generation.cluster).config
     limit = int(config.get(*LIMIT))
-    counts = np.array([read.position for read in got.reads], np.int64)[got.read]
+    counts = got.each(lambda read: read.position)
     beyond = (counts == 0) | (counts < -1) | (counts > limit)
     same, unproven = _not_risen(view, generation.cluster, rows, got, counts)
     return [
@@ -544,7 +538,7 @@ def _not_risen(
     not above the one that it had then; and those that may be from before the release because of a
     fault."""
     released = _of(rows, "released")
-    member, began = _members(got.reads)[got.read], _began(got)
+    member, began = _members(got.reads)[got.read], got.asked
     order = np.lexsort((got.returned, member, got.offset))
     before, after = order[:-1], order[1:]
     suspects = np.flatnonzero(
@@ -557,7 +551,7 @@ def _not_risen(
         mine = got.reads[int(got.read[later])]
         between = (
             (released.offset == got.offset[later])
-            & (_began(released) >= got.returned[earlier])
+            & (released.asked >= got.returned[earlier])
             & (released.returned <= began[later])
         )
         if any(_same(released.reads[n], mine) for n in released.read[between].tolist()):
@@ -673,7 +667,7 @@ def _missed_by(
 
 def _begun(offsets: Ints, column: Delivered) -> Ints:
     """Per offset, when the first row that has it began; FOREVER where none has."""
-    times = _began(column)
+    times = column.asked
     first = _first(offsets, column, times)
     return np.array([*times, FOREVER], np.int64)[first]  # the last one where there is none
 
@@ -698,7 +692,7 @@ CHECK = Check(
         start offset does not go back, and delivery counts stay within their limit.""",
     source="""KIP-932 (share groups: acquisition, acknowledgement, delivery count, share-partition
         start offset); KIP-1222 (renewal)""",
-    inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
+    inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(
             name=AGAIN,
@@ -783,17 +777,15 @@ CHECK = Check(
             noted=True,
         ),
     ),
-    complete=frozenset({"promotions", "reads"}),
-    follows=frozenset(
-        {
-            "order-equality",
-            "marker-pairing",
-            "commit-aborted",
-            "provenance",
-            "inconsistent-offset",
-            "read-committed-visibility",
-        }
-    ),
+    complete={"promotions", "reads"},
+    follows={
+        "order-equality",
+        "marker-pairing",
+        "commit-aborted",
+        "provenance",
+        "inconsistent-offset",
+        "read-committed-visibility",
+    },
     kernel=kernel,
     due_at=_due_at,
     when="those where a workload's share group begins",

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from linkflap.harness.model.events import FailoverRefused
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.checks.base import (
     AnomalyKind,
@@ -50,7 +51,7 @@ from linkflap.spark_verify.checks.parts.generations import (
 from linkflap.spark_verify.checks.parts.logs import Log, locate, runs
 from linkflap.spark_verify.checks.parts.outcomes import planned, planner
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
-from linkflap.spark_verify.facts.partition_facts import LogPromotion, LogTruncation, Refusal
+from linkflap.spark_verify.facts.partition_facts import LogPromotion, LogTruncation
 from linkflap.spark_verify.facts.sends_and_reads import Send, Sends
 from linkflap.spark_verify.facts.view import ABORT, OTHER_CONTROL, Bools, PartitionView
 
@@ -59,9 +60,7 @@ KIND, CIRCLE, PARTIAL = "standby-write", "circular-mirror", "partial-promotion"
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Checks the request time of every acknowledgement, and the sender of every mirrored record."""
-    findings: list[Finding] = list(
-        judged(view, lambda generation, log: _in_bytes(view, generation, log))
-    )
+    findings: list[Finding] = list(judged(view, _in_bytes))
     in_bytes = {
         (f.cluster, f.evidence["operation"])
         for f in findings
@@ -135,14 +134,14 @@ def _carried_out(view: PartitionView) -> Iterator[PartialFinding]:
             )
 
 
-def _attempts(view: PartitionView) -> Mapping[str, tuple[str, int, Refusal | None]]:
+def _attempts(view: PartitionView) -> Mapping[str, tuple[str, int, FailoverRefused | None]]:
     """Link -> how and when the last failover over it began, and how it was refused: of those that
     were, or did not come to their end."""
     begun = {w.target: w for w in sorted(view.windows, key=lambda w: w.start) if w.name.fails_over}
     refused = {refusal.link: refusal for refusal in view.refusals}
     return {
         link: (
-            refused[link].kind if link in refused else begun[link].fault.removeprefix("failover-"),
+            refused[link].mode if link in refused else begun[link].fault.removeprefix("failover-"),
             begun[link].start if link in begun else 0,
             refused.get(link),
         )
@@ -303,7 +302,7 @@ CHECK = Check(
     guarantee="""While a partition is mirrored to a cluster, no client can write to it there, and no
         mirror can write to its owner.""",
     source="KIP-1279 (mirror topics are read-only; a circular mirror is refused)",
-    inputs=frozenset({"batches", "records", "sends", "promotions"}),
+    inputs={"batches", "records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(
             name=PARTIAL,
@@ -341,8 +340,7 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    complete=frozenset({"promotions"}),
     kernel=kernel,
     combine=combine,
-    due=frozenset({"mirrored"}),
+    due={"mirrored"},
 )

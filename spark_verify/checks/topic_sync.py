@@ -101,13 +101,7 @@ def _not_restored(
     for sample in ours:
         differing = [_differing(view, each, sample, theirs) for each in wanted]
         if all(differing):
-            settings = "; ".join(
-                f"{name}: {_said(there)} there, {_said(here)} here"
-                for name, there, here in differing[-1]
-            )
-            yield Found.at(
-                SETTING, cluster, -1, source=home, settings=settings, link=promotion.link
-            )
+            yield _other_settings(cluster, home, differing[-1], link=promotion.link)
             return
 
 
@@ -182,11 +176,7 @@ def _differences(each: Comparison) -> Iterator[Found]:
     if each.here != each.there:
         yield Found.at(PARTITIONS, destination, -1, **about)
     if each.differing:
-        settings = "; ".join(
-            f"{name}: {_said(there)} there, {_said(here)} here"
-            for name, there, here in each.differing
-        )
-        yield Found.at(SETTING, destination, -1, source=source, settings=settings)
+        yield _other_settings(destination, source, each.differing)
     if each.missing or each.beside:
         acls = "; ".join(
             f"{what}: {', '.join(some)}"
@@ -194,6 +184,18 @@ def _differences(each: Comparison) -> Iterator[Found]:
             if some
         )
         yield Found.at(ACL, destination, -1, source=source, acls=acls)
+
+
+def _other_settings(
+    cluster: str,
+    source: str,
+    differing: Sequence[tuple[str, str | None, str | None]],
+    **evidence: object,
+) -> Found:
+    settings = "; ".join(
+        f"{name}: {_said(there)} there, {_said(here)} here" for name, there, here in differing
+    )
+    return Found.at(SETTING, cluster, -1, source=source, settings=settings, **evidence)
 
 
 def _said(value: str | None) -> str:
@@ -215,7 +217,7 @@ CHECK = Check(
         it mirrors gives the topics those of their home at a failover.""",
     source="""KIP-1279 (topics, partitions, configurations and ACLs are synced at each metadata
         refresh)""",
-    inputs=frozenset({"promotions"}),
+    inputs={"promotions"},
     anomalies=(
         AnomalyKind(
             name=MISSING,
@@ -263,7 +265,6 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    complete=frozenset({"promotions"}),
     kernel=kernel,
     unit="topics",
     due_at=_due,

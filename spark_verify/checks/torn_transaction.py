@@ -29,14 +29,21 @@ from linkflap.spark_verify.checks.base import (
     Finding,
     Found,
     PartialFinding,
-    Unjudged,
     grouped,
 )
 from linkflap.spark_verify.checks.parts.deleted_records import deleted
-from linkflap.spark_verify.checks.parts.generations import every, incomplete, log_of
-from linkflap.spark_verify.checks.parts.logs import ABORTED, OPEN, Log, among, distinct, locate
+from linkflap.spark_verify.checks.parts.generations import every, incomplete, log_of, not_captured
+from linkflap.spark_verify.checks.parts.logs import (
+    ABORTED,
+    OPEN,
+    Log,
+    among,
+    distinct,
+    each_at,
+    locate,
+)
 from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE, Taken
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, compared_hops
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, committed_uids, outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
@@ -62,10 +69,10 @@ def native_outcomes(
         return []
     at = at[rows]
     there = at >= 0
-    state = np.where(there, log.record_state[at] if len(records) else -1, -1)
+    state = each_at(log.record_state, at, -1)
     waiting = state == OPEN
     unproven = (waiting & (generation.lost is not None)) | (~there & bool(incomplete(view, log)))
-    offset = np.where(there, records.offset[at] if len(records) else -1, what.acked[rows])
+    offset = np.where(there, each_at(records.offset, at, -1), what.acked[rows])
     taken, invoked = Taken(view, cluster), what.sends.column("invoked")[what.send[rows]]
     unaborted = there & ~waiting & (taken.unended(offset, what.uid[rows], commit=False) >= 0)
     shown = among(what.uid[rows], committed_uids(view, generation)) & ~unaborted
@@ -111,7 +118,7 @@ def mirrored_outcomes(compared: Hop, what: Outcomes) -> Sequence[Finding]:
     )
     arrived = among(what.uid[rows], ours.uid[era])
     below = locate(ours.uid, what.uid[rows])
-    offset = np.where(below >= 0, ours.offset[below] if len(ours) else -1, -1)
+    offset = each_at(ours.offset, below, -1)
     overtaken = among(what.uid[rows], theirs.uid[compared.sequence[compared.holes]])
     hop = f"{promotion.link} {promotion.kind} {promotion.fault_time}"
     nobody = np.zeros(len(rows), np.bool_)
@@ -176,9 +183,7 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
     """Counts, per transaction of this partition, what became of its records: one partial finding
     per cluster, with one column per count.
     """
-    crossed = [
-        c for c in hops(view) if isinstance(c, Hop) and c.mirrored_range.promotion is not None
-    ]
+    crossed = [c for c in compared_hops(view) if c.mirrored_range.promotion is not None]
     for generation in every(view):
         what = outcomes(view, generation, earlier=False)
         if not len(transactional(what)):
@@ -187,7 +192,7 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
         if log is not None:
             yield from native_outcomes(view, generation, log, what)
         else:
-            yield Unjudged(f"no log of {generation.cluster} was captured for {view.tp}")
+            yield not_captured(view, generation.cluster)
         for compared in crossed:
             if compared.mirrored_range.destination != generation.cluster:
                 yield from mirrored_outcomes(compared, what)
@@ -308,7 +313,7 @@ CHECK = Check(
         it wrote to.""",
     source="""KIP-98 (atomic writes); Jepsen kafka workload (a commit of unknown outcome took place
         when any of it was read)""",
-    inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),
+    inputs={"batches", "records", "sends", "reads", "promotions"},
     anomalies=(
         AnomalyKind(
             name=TORN,
@@ -336,11 +341,11 @@ CHECK = Check(
                 offset -1 of the other one.""",
         ),
     ),
-    complete=frozenset({"promotions", "sends"}),
-    follows=frozenset({"lost-write", "commit-aborted", "marker-pairing", "order-equality"}),
+    complete={"promotions", "sends"},
+    follows={"lost-write", "commit-aborted", "marker-pairing", "order-equality"},
     kernel=kernel,
     combine=combine,
     unit="transactions",
     only_of="transactions",
-    due=frozenset({"native"}),
+    due={"native"},
 )

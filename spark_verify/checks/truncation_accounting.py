@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, SupportsInt
 
 import numpy as np
 
@@ -235,61 +236,73 @@ def _named(batches: Batches, row: int) -> dict[str, int]:
 _SAME: Final = ("last_offset", "length", "crc", "leader_epoch")
 
 
-def absent_before(
-    view: PartitionView, generation: LogGeneration, after: Replica, end: int
-) -> Iterator[Found]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failback:
+    """A cluster that follows again: its log generation that was truncated, the following one, and
+    the logs that were captured right `before` the truncation, and `after` it."""
+
+    view: PartitionView
+    generation: LogGeneration
+    following: LogGeneration
+    before: Replica
+    after: Replica
+
+    def found(self, kind: str, offset: SupportsInt, **evidence: object) -> Found:
+        return Found.at(
+            kind, self.generation.cluster, offset, **{"capture": self.before.moment, **evidence}
+        )
+
+    def not_of_the_owner(self, rows: Ints) -> Ints:
+        """The batches, of those given, that the new owner does not have at their offsets."""
+        parted_at, batches = self.generation.truncated_to, self.before.batches
+        eras = self.following.eras
+        source = next((e.source for e in eras if e.start == parted_at and e.source), "")
+        owner = self.view.canonical().get(source)
+        if owner is None:
+            return rows
+        theirs, mine = (
+            zip(b.base_offset.tolist(), b.crc.tolist(), strict=True)
+            for b in (owner.batches, batches.take(rows))
+        )
+        there = set(theirs)
+        return rows[np.array([batch not in there for batch in mine], np.bool_)]
+
+
+def absent_before(failback: _Failback, end: int) -> Iterator[Found]:
     """What is below a truncation, and was not there in a capture between the loss of the cluster
     and the truncation.
 
     What is below where two histories part was there before they parted: nobody can have added it
     since.
     """
+    view, generation, b = failback.view, failback.generation, failback.after.batches
     since = [
         p.fault_time
         for p in view.promotions
         if p.source == generation.cluster and p.time <= generation.ended
     ]
-    early = [
-        r
-        for r in view.earlier
-        if r.cluster == generation.cluster and not r.damage and max(since, default=0) <= r.captured
-    ]
-    for before in (r for r in early if r.captured <= _truncated_by(view, generation)):
-        b = after.batches
+    for before in view.earlier:
+        then = max(since, default=0) <= before.captured <= failback.following.settled
+        if before.cluster != generation.cluster or before.damage or not then:
+            continue
         rows = np.flatnonzero(
             (b.last_offset < end) & (b.base_offset >= before.log_start) & b.crc_ok
         )
         rows = rows[~np.isin(b.base_offset[rows], before.batches.base_offset)]
+        how = {"capture": before.moment, "how": "not there before", "batches": len(rows)}
         for row in rows[np.diff(rows, prepend=-2) != 1].tolist():
-            base = int(b.base_offset[row])
-            yield found_in(
-                "history-changed",
-                generation,
-                base,
-                capture=before.moment,
-                how="not there before",
-                batches=len(rows),
-            )
+            yield failback.found("history-changed", b.base_offset[row], **how)
 
 
-def _truncated_by(view: PartitionView, generation: LogGeneration) -> int:
-    """When the log of a generation was truncated at the latest."""
-    return generations(view)[generation.cluster][generation.number + 1].settled
-
-
-def changed_below(
-    generation: LogGeneration, before: Replica, after: Replica, rows: Ints
-) -> Iterator[Found]:
+def changed_below(failback: _Failback, rows: Ints) -> Iterator[Found]:
     """Batches below the truncation that are not there any more as they were; one finding per
     range."""
-    wrong = rows[~_has(after.batches, before.batches, rows)]
+    before, after = failback.before.batches, failback.after.batches
+    wrong = rows[~_has(after, before, rows)]
     for row in wrong[np.diff(wrong, prepend=-2) != 1].tolist():
-        base = int(before.batches.base_offset[row])
-        there = bool((after.batches.base_offset == base).any())
-        how = "changed" if there else "absent"
-        yield found_in(
-            "history-changed", generation, base, capture=before.moment, how=how, batches=len(wrong)
-        )
+        base = before.base_offset[row]
+        how = "changed" if (after.base_offset == base).any() else "absent"
+        yield failback.found("history-changed", base, how=how, batches=len(wrong))
 
 
 def _has(there: Batches, batches: Batches, rows: Ints) -> Bools:
@@ -303,79 +316,24 @@ def _has(there: Batches, batches: Batches, rows: Ints) -> Bools:
     return np.asarray(same)
 
 
-def left_of_tail(
-    view: PartitionView,
-    generation: LogGeneration,
-    following: LogGeneration,
-    before: Replica,
-    after: Replica,
-    tail: Ints,
-) -> Iterator[Found]:
-    """What of the tail is there still, and did not come back from the new owner."""
-    rows = tail[_has(after.batches, before.batches, tail)]
-    foreign = _not_of_the_owner(view, generation, following, before, rows)
-    if len(foreign):
-        yield found_in(
-            "tail-not-truncated",
-            generation,
-            int(before.batches.base_offset[foreign[0]]),
-            capture=before.moment,
-            parted_at=generation.truncated_to,
-            batches=len(rows),
-        )
-
-
-def reported_too_short(
-    view: PartitionView,
-    generation: LogGeneration,
-    following: LogGeneration,
-    before: Replica,
-    tail: Ints,
-    to: int,
-) -> Iterator[Found]:
-    """The part of the tail that a recorded truncation to `to` leaves and that the new owner does
-    not have.
+def left_of_tail(failback: _Failback, tail: Ints, reported: int | None) -> Iterator[Found]:
+    """What of the tail is there still, and did not come back from the new owner; and what a
+    truncation to the `reported` offset leaves that the new owner does not have.
 
     A mirror whose next batches truncate the log further repairs that; until then readers get
     records that the new owner never had.
     """
-    rows = tail[before.batches.base_offset[tail] < to]
-    foreign = _not_of_the_owner(view, generation, following, before, rows)
+    before, parted_at = failback.before.batches, failback.generation.truncated_to
+    rows = tail[_has(failback.after.batches, before, tail)]
+    foreign = before.base_offset[failback.not_of_the_owner(rows)]
     if len(foreign):
-        yield found_in(
-            "truncation-too-short",
-            generation,
-            int(before.batches.base_offset[foreign[0]]),
-            capture=before.moment,
-            parted_at=generation.truncated_to,
-            truncated_to=to,
-        )
-
-
-def _not_of_the_owner(
-    view: PartitionView,
-    generation: LogGeneration,
-    following: LogGeneration,
-    before: Replica,
-    rows: Ints,
-) -> Ints:
-    """The batches, of those given, that the new owner does not have at their offsets."""
-    source = next(
-        (e.source for e in following.eras if e.start == generation.truncated_to and e.source), ""
-    )
-    owner = view.canonical().get(source)
-    if owner is None:
-        return rows
-    theirs = set(zip(owner.batches.base_offset.tolist(), owner.batches.crc.tolist(), strict=True))
-    mine = zip(
-        before.batches.base_offset[rows].tolist(), before.batches.crc[rows].tolist(), strict=True
-    )
-    return rows[np.array([batch not in theirs for batch in mine], np.bool_)]
-
-
-def found_in(kind: str, generation: LogGeneration, offset: int, **evidence: object) -> Found:
-    """An anomaly in one log generation."""
-    return Found.at(kind, generation.cluster, offset, **evidence)
+        where = {"parted_at": parted_at, "batches": len(rows)}
+        yield failback.found("tail-not-truncated", foreign[0], **where)
+    if reported is not None:
+        below = failback.not_of_the_owner(tail[before.base_offset[tail] < reported])
+        if len(below):
+            where = {"parted_at": parted_at, "truncated_to": reported}
+            yield failback.found("truncation-too-short", before.base_offset[below[0]], **where)
 
 
 def truncation_findings(
@@ -388,39 +346,29 @@ def truncation_findings(
             "after that was captured"
         )
         return
+    failback = _Failback(
+        view=view, generation=generation, following=following, before=before, after=after
+    )
     recorded = [
         t
         for t in view.truncations
         if t.cluster == generation.cluster and generation.ended <= t.time <= following.ended
     ]
-    what = {"capture": before.moment, "parted_at": generation.truncated_to}
-    yield from _contradicted(generation, before, recorded)
-    tail = np.flatnonzero(before.batches.last_offset >= generation.truncated_to)
+    yield from _contradicted(failback, recorded)
+    parted_at, batches = generation.truncated_to, before.batches
+    tail = np.flatnonzero(batches.last_offset >= parted_at)
     if len(tail) and not recorded:
-        evidence = what | {"end": before.end}
-        yield found_in(
-            "truncation-unrecorded",
-            generation,
-            int(before.batches.base_offset[tail[0]]),
-            **evidence,
-        )
+        where = {"parted_at": parted_at, "end": before.end}
+        yield failback.found("truncation-unrecorded", batches.base_offset[tail[0]], **where)
     below = np.flatnonzero(
-        (before.batches.last_offset < generation.truncated_to)
-        & (before.batches.base_offset >= after.log_start)
+        (batches.last_offset < parted_at) & (batches.base_offset >= after.log_start)
     )
-    yield from changed_below(generation, before, after, below)
-    yield from absent_before(
-        view, generation, after, min([generation.truncated_to, *(t.offset for t in recorded)])
-    )
-    yield from left_of_tail(view, generation, following, before, after, tail)
+    yield from changed_below(failback, below)
+    yield from absent_before(failback, min([parted_at, *(t.offset for t in recorded)]))
     possible = [t.offset for t in recorded if not _impossible(t, generation, before)]
-    if possible:
-        yield from reported_too_short(view, generation, following, before, tail, min(possible))
-    yield from _promised(view, generation)
-    seen = (
-        (len(below), following.number, 0),
-        (len(tail), generation.number, generation.truncated_to),
-    )
+    yield from left_of_tail(failback, tail, min(possible, default=None))
+    yield from _promised(failback)
+    seen = ((len(below), following.number, 0), (len(tail), generation.number, parted_at))
     yield from (
         Examined(cluster=generation.cluster, origin="native", count=n, generation=number, start=at)
         for n, number, at in seen
@@ -428,17 +376,16 @@ def truncation_findings(
     )
 
 
-def _contradicted(
-    generation: LogGeneration, before: Replica, recorded: Sequence[LogTruncation]
-) -> Iterator[Found]:
+def _contradicted(failback: _Failback, recorded: Sequence[LogTruncation]) -> Iterator[Found]:
     """Truncations below where the histories part, and those that cannot have been."""
-    what = {"capture": before.moment, "parted_at": generation.truncated_to}
+    generation = failback.generation
     for truncation in recorded:
-        at, end = truncation.offset, truncation.end
+        at = truncation.offset
+        what = {"parted_at": generation.truncated_to, "end": truncation.end}
         if at < generation.truncated_to:
-            yield found_in("truncation-too-deep", generation, at, **what, end=end)
-        if why := _impossible(truncation, generation, before):
-            yield found_in("truncation-impossible", generation, at, **what, end=end, because=why)
+            yield failback.found("truncation-too-deep", at, **what)
+        if why := _impossible(truncation, generation, failback.before):
+            yield failback.found("truncation-impossible", at, **what, because=why)
 
 
 def _impossible(truncation: LogTruncation, generation: LogGeneration, before: Replica) -> str:
@@ -470,15 +417,15 @@ def without_reversal(truncation: LogTruncation, mine: Sequence[LogGeneration]) -
     )
 
 
-def _promised(view: PartitionView, generation: LogGeneration) -> Iterator[Found]:
+def _promised(failback: _Failback) -> Iterator[Found]:
     """Acknowledged records behind the truncation that no forced failover had lost: requested later,
     or without any forced failover."""
-    what = outcomes(view, generation, earlier=False)
+    generation = failback.generation
+    what = outcomes(failback.view, generation, earlier=False)
     if not len(what):
         return
-    late = (what.sends.column("invoked") > (-1 if generation.lost is None else generation.lost))[
-        what.send
-    ]
+    lost = -1 if generation.lost is None else generation.lost
+    late = (what.sends.column("invoked") > lost)[what.send]
     rows = np.flatnonzero(what.must & (what.acked >= generation.truncated_to) & late)
     if len(rows):
         row = int(rows[0])
@@ -489,7 +436,7 @@ def _promised(view: PartitionView, generation: LogGeneration) -> Iterator[Found]
             "operation": send.number,
             "client": send.client,
         }
-        yield found_in("truncated-write", generation, int(what.acked[row]), **evidence)
+        yield Found.at("truncated-write", generation.cluster, what.acked[row], **evidence)
 
 
 NEVER_FOLLOWED: Final = "no mirror made this cluster follow then"
@@ -535,7 +482,7 @@ CHECK = Check(
     guarantee="""A failback truncates the records that the new owner never had, and nothing else. A
         failover appends what the mirror recorded.""",
     source="KIP-1279 (failback: last mirrored offset and epoch; ABORT markers at stop); KIP-101",
-    inputs=frozenset({"batches", "records", "sends", "promotions"}),
+    inputs={"batches", "records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(
             name="truncation-too-deep",
@@ -671,8 +618,8 @@ CHECK = Check(
                 leader epoch: at offset 1.""",
         ),
     ),
-    complete=frozenset({"promotions", "sends"}),
-    follows=frozenset({"leader-epochs", "standby-isolation"}),
+    complete={"promotions", "sends"},
+    follows={"leader-epochs", "standby-isolation"},
     kernel=kernel,
     unit="batches",
     due_at=_due,

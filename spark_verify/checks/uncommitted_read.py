@@ -33,8 +33,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     log_of,
     marks_in,
     maybe_truncated,
-    of_readers,
-    replica_of,
+    own,
 )
 from linkflap.spark_verify.checks.parts.logs import changes
 from linkflap.spark_verify.facts.eras import LogGeneration
@@ -51,9 +50,7 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
         got = delivered(view, generation)
         if len(got):
             yield from examined(generation, got.offset, whole=True)
-            yield from of_readers(
-                generation, replica_of(view, generation), _judge(view, generation, got)
-            )
+            yield from own(view, generation, _judge(view, generation, got), of_readers=True)
 
 
 def _judge(view: PartitionView, generation: LogGeneration, got: Delivered) -> Sequence[Finding]:
@@ -119,7 +116,7 @@ CHECK = Check(
     guarantee="""A read_committed reader gets no record before its commit is requested, nor at or
         above the last stable offset.""",
     source="KIP-98, isolation.level; Jepsen kafka workload, precommitted-read",
-    inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
+    inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(
             name=KIND,
@@ -133,8 +130,7 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    complete=frozenset({"promotions"}),
-    follows=frozenset({"order-equality", "marker-pairing", "last-stable-offset"}),
+    follows={"order-equality", "marker-pairing", "last-stable-offset"},
     kernel=kernel,
     judges_readers=True,
     only_read_committed=True,

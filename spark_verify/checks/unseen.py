@@ -241,7 +241,7 @@ CHECK = Check(
     guarantee="""Once readers have read to the end, one of them has got every record that must be
         committed.""",
     source="Jepsen kafka workload, unseen (final reads after the producers have stopped)",
-    inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
+    inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(
             name=KIND,
@@ -253,8 +253,8 @@ CHECK = Check(
                 1: at the offset of 2.""",
         ),
     ),
-    complete=frozenset({"promotions", "reads", "sends"}),
-    follows=frozenset({"lost-write", "ghost-ack", "read-committed-visibility", "poll-continuity"}),
+    complete={"promotions", "reads", "sends"},
+    follows={"lost-write", "ghost-ack", "read-committed-visibility", "poll-continuity"},
     kernel=kernel,
     due_at=_due_at,
     when="""native ones where clients write and a reader is in the end, mirrored ones where one was

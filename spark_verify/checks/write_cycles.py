@@ -244,7 +244,8 @@ CHECK = Check(
     guarantee="""No read_committed transaction has read, directly or through others, a record that
         depends on its own writes.""",
     source="Adya G1c (wr edges); Elle; Jepsen kafka workload (ww edges are legal in Kafka)",
-    inputs=frozenset({"sends"}),
+    inputs={"sends"},
+    complete=frozenset(),
     anomalies=(
         AnomalyKind(
             name=KIND,
@@ -258,7 +259,7 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
-    follows=frozenset({"aborted-read", "uncommitted-read", "torn-transaction"}),
+    follows={"aborted-read", "uncommitted-read", "torn-transaction"},
     kernel=kernel,
     combine=combine,
     unit="transactions",

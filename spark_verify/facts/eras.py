@@ -43,7 +43,6 @@ class Era:
     `source` is the cluster that they were mirrored from, empty where they are native.
     """
 
-    cluster: str
     owner: str
     source: str
     start: int
@@ -91,10 +90,6 @@ class LogGeneration:
         """The era that holds an offset."""
         return next((e for e in self.eras if e.start <= offset < e.end), self.eras[-1])
 
-    def native(self, offset: int) -> bool:
-        """Whether clients of this cluster wrote what is there."""
-        return self.era(offset).origin == "native"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirroredRange:
@@ -126,12 +121,6 @@ class History:
 
     generations: Mapping[str, Sequence[LogGeneration]]
     mirrored_ranges: Sequence[MirroredRange]
-
-    def generation(self, cluster: str, time: int) -> LogGeneration:
-        """The generation of a cluster's log at some time; until it is truncated, the one that
-        ends."""
-        generations = self.generations[cluster]
-        return next((one for one in reversed(generations) if one.began <= time), generations[0])
 
 
 def touches(window: Window, link: str) -> bool:
@@ -265,7 +254,6 @@ class _Lineages:
         ends = [*(s.start for s in lineage[1:]), FOREVER]
         found = tuple(
             Era(
-                cluster=cluster,
                 owner=owned.owner,
                 source=(
                     ""
@@ -369,21 +357,3 @@ def truncated_at(partition_facts: PartitionFacts, cluster: str, window: Window) 
         if t.cluster == cluster and window.start <= t.time <= window.end
     ]
     return min(times, default=window.end)
-
-
-def eras(partition_facts: PartitionFacts, cluster: str) -> Sequence[Era]:
-    """The eras of a cluster's last log, in offset order, without gaps."""
-    generations = history(partition_facts).generations.get(cluster)
-    if generations:
-        return generations[-1].eras
-    return (
-        Era(
-            cluster=cluster,
-            owner=partition_facts.home,
-            source=partition_facts.home,
-            start=0,
-            end=FOREVER,
-            began=0,
-            ended=FOREVER,
-        ),
-    )

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from linkflap.harness.model.events import FailoverRefused
 from linkflap.harness.model.faults import FaultName, Target
 from linkflap.harness.model.payload import Values
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
@@ -158,7 +159,6 @@ class Loss:
     start: int
     end: int
     elected: int
-    deposed_epoch: int = -1
     elected_epoch: int = -1
     records: tuple[tuple[int, int, int, int], ...] | None = None
     markers: tuple[tuple[int, int, int, bool], ...] = ()
@@ -190,18 +190,6 @@ class Window:
     def on(self) -> Target:
         """The target of the fault."""
         return Target.parse(self.target)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """A failover that a mirror refused for as long as it was asked: with Kafka's `error` and its
-    `code`, for so many seconds."""
-
-    link: str
-    kind: str
-    error: str
-    code: int
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +262,7 @@ class RunFacts:
     deaths: Mapping[str, int] = field(default_factory=dict)
     programs: frozenset[str] = frozenset()
     wired: frozenset[str] = frozenset()
-    refusals: Sequence[Refusal] = ()
+    refusals: Sequence[FailoverRefused] = ()
     drained: frozenset[str] = frozenset()
     copying: tuple[Copying, ...] = ()
     awaited: tuple[Awaited, ...] = ()

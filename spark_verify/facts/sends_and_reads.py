@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, overload
 
 import numpy as np
@@ -80,6 +82,12 @@ class Read:
     uids: Ints
     offsets: Ints
     crcs: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+def consumers(reads: Iterable[Read]) -> Iterator[list[Read]]:
+    """The rows of each consumer, in the order of their return."""
+    ordered = sorted(reads, key=attrgetter("reader", "process", "returned"))
+    return (list(rows) for _, rows in groupby(ordered, attrgetter("reader", "process")))
 
 
 NUMBERS: Final = tuple(each.name for each in fields(Send) if each.type == "int")

@@ -21,6 +21,7 @@ from linkflap.harness.log.batch_headers import Columns as Columns
 from linkflap.harness.log.batch_headers import Ints as Ints
 from linkflap.harness.log.batch_headers import Records as Records
 from linkflap.harness.log.coordinators import CoordinatorEntry
+from linkflap.harness.model.events import FailoverRefused
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
@@ -34,7 +35,6 @@ from linkflap.spark_verify.facts.partition_facts import (
     LogTruncation,
     MirrorStop,
     PartitionFacts,
-    Refusal,
     ReplicaSample,
     TopicSettings,
     Window,
@@ -247,7 +247,7 @@ class PartitionView:
         return self.partition_facts.facts.deaths
 
     @property
-    def refusals(self) -> Sequence[Refusal]:
+    def refusals(self) -> Sequence[FailoverRefused]:
         return self.partition_facts.facts.refusals
 
     @property

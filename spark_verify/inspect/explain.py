@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -45,7 +45,7 @@ from linkflap.harness.model.history import (
 )
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Anomaly
-from linkflap.harness.rundir import Damage, RunReader, with_current_kinds
+from linkflap.harness.rundir import RunReader, with_current_kinds
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.inspect import forensics
 from linkflap.spark_verify.inspect.forensics import Shown
@@ -55,32 +55,28 @@ from linkflap.spark_verify.read.plan import RunPlan, plan
 
 _TIMES: Final = ("time", "returned", "invoked")
 _EACH_WAY: Final = 2
-Row = TypeVar("Row")
-_Read = Callable[[], tuple[list[Row], list[Damage]]]
 
 
-class Rows(Protocol):
-    """Where rows of a run come from (`harness.rundir.RunReader`)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """The rows of a run; none if its history is left out."""
 
-    def operations(self) -> tuple[list[Operation], list[Damage]]: ...
-    def polls(self) -> tuple[list[Poll], list[Damage]]: ...
-    def watermarks(self) -> tuple[list[Watermark], list[Damage]]: ...
-    def groups(self) -> tuple[list[GroupOffset], list[Damage]]: ...
-    def events(self) -> tuple[list[Event], list[Damage]]: ...
+    operations: Sequence[Operation] = ()
+    polls: Sequence[Poll] = ()
+    watermarks: Sequence[Watermark] = ()
+    groups: Sequence[GroupOffset] = ()
+    events: Sequence[Event] = ()
 
-
-class Held:
-    """The rows of a run, each kind read once and then held; none if its `history` is left out."""
-
-    def __init__(self, reader: RunReader, *, history: bool) -> None:
-        def held(read: _Read[Row]) -> _Read[Row]:
-            return cache(read) if history else lambda: ([], [])
-
-        self.operations = held(reader.operations)
-        self.polls = held(reader.polls)
-        self.watermarks = held(reader.watermarks)
-        self.groups = held(reader.groups)
-        self.events = held(reader.events)
+    @classmethod
+    def of(cls, reader: RunReader) -> Rows:
+        """All rows that can be read."""
+        return cls(
+            operations=reader.operations()[0],
+            polls=reader.polls()[0],
+            watermarks=reader.watermarks()[0],
+            groups=reader.groups()[0],
+            events=reader.events()[0],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +109,9 @@ class Subject:
         ]
 
 
-def operations_of(reader: Rows, subject: Subject) -> list[Operation]:
+def operations_of(rows: Sequence[Operation], subject: Subject) -> list[Operation]:
     """Both rows of every operation that sent one of the payloads, was acknowledged the offset, or
     is named by the evidence."""
-    rows, _ = reader.operations()
     named = subject.named("operation")
     numbers = {
         row.number
@@ -135,10 +130,9 @@ def _sent(row: Operation, group: SendGroup, subject: Subject) -> bool:
     )
 
 
-def polls_of(reader: Rows, subject: Subject) -> list[Poll]:
+def polls_of(rows: Sequence[Poll], subject: Subject) -> list[Poll]:
     """Rows that returned one of the payloads or the offset, and of a reader or group that is named
     those next to that time."""
-    rows, _ = reader.polls()
     mine = sorted((row for row in rows if _here(row, subject)), key=lambda row: row.returned)
     touching = {
         id(row)
@@ -173,11 +167,10 @@ def _got(row: Poll, fetched: Fetched, subject: Subject) -> bool:
     return False
 
 
-def watermarks(reader: Rows, subject: Subject) -> list[Watermark]:
+def watermarks(rows: Sequence[Watermark], subject: Subject) -> list[Watermark]:
     """Samples of the anomaly's cluster, and of the other end of a link that the evidence names:
     next to the time that the evidence names, else next to when the partition had got as far; and
     the last."""
-    rows, _ = reader.watermarks()
     link = subject.evidence.get("link")
     ends = LinkSpec.parse(link).ends if isinstance(link, str) and "->" in link else ()
     return [
@@ -206,10 +199,9 @@ def _watermarks_of(rows: Sequence[Watermark], cluster: str, subject: Subject) ->
     return [mine[n] for n in sorted(chosen)]
 
 
-def groups(reader: Rows, subject: Subject) -> list[GroupOffset]:
+def groups(rows: Sequence[GroupOffset], subject: Subject) -> list[GroupOffset]:
     """Committed offsets of the group that the evidence names, on whatever cluster they were
     sampled; only where they changed."""
-    rows, _ = reader.groups()
     wanted = subject.named("group")
     found: list[GroupOffset] = []
     last: dict[tuple[str, str], int] = {}
@@ -223,11 +215,10 @@ def groups(reader: Rows, subject: Subject) -> list[GroupOffset]:
     return found
 
 
-def of_mirrors(reader: Rows, subject: Subject) -> list[Event]:
+def of_mirrors(rows: Sequence[Event], subject: Subject) -> list[Event]:
     """The events by which mirrors changed the owner of the partition's offsets, or did not:
     promotions, truncations, ends of mirrors, verbs with their answers, and each state of the
     partition that a mirror reported, once. In time order."""
-    rows, _ = reader.events()
     ordered = sorted(rows, key=lambda event: event.time)
     found = (_only(event, subject) for event in _new_states(ordered, subject))
     return [event for event in found if event is not None]
@@ -329,7 +320,7 @@ def explain(root: Path, name: str) -> Explanation:
     root, anomalies = _anomalies(root)
     number = _number(anomalies, name, root)
     reader = RunReader(root)
-    return _explained(anomalies, number, plan(root), reader, RunLogs(reader))
+    return _explained(anomalies, number, plan(root), Rows.of(reader), RunLogs(reader))
 
 
 def anomalies_of(root: Path) -> Sequence[Anomaly]:
@@ -353,7 +344,7 @@ def explain_several(
     """
     planned, log_of = plan(root), cache(forensics.log_of)
     reader = RunReader(root)
-    rows, logs = Held(reader, history=history), RunLogs(reader)
+    rows, logs = Rows.of(reader) if history else Rows(), RunLogs(reader)
     found = [_explained(anomalies, number - 1, planned, rows, logs, log_of) for number in numbers]
     return found if history else [replace(each, total=-1) for each in found]
 
@@ -389,7 +380,7 @@ def _explained(
         offset=anomaly.offset,
         uids=uids_of(anomaly.evidence, at), evidence=anomaly.evidence,
     )  # fmt: skip
-    operations, polls = operations_of(rows, subject), polls_of(rows, subject)
+    operations, polls = operations_of(rows.operations, subject), polls_of(rows.polls, subject)
     meaning = (
         next((k.meaning for k in check.anomalies if k.name == anomaly.kind), "") if check else ""
     )
@@ -400,10 +391,10 @@ def _explained(
         meaning=meaning, there=there, sentence=_sentence(anomaly, promised, meaning, there),
         sides=sides,
         operations=operations[:MOST], polls=polls[:MOST], total=len(operations) + len(polls),
-        watermarks=watermarks(rows, subject),
-        groups=near(groups(rows, subject), subject.time, most=MOST),
-        of_mirrors=of_mirrors(rows, subject),
-        logged=logs.around(anomaly, rows.watermarks()[0], rows.events()[0]),
+        watermarks=watermarks(rows.watermarks, subject),
+        groups=near(groups(rows.groups, subject), subject.time, most=MOST),
+        of_mirrors=of_mirrors(rows.events, subject),
+        logged=logs.around(anomaly, rows.watermarks, rows.events),
     )  # fmt: skip
 
 

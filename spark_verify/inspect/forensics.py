@@ -29,9 +29,7 @@ from typing import Final
 import numpy as np
 
 from linkflap.harness.guarantees import declared
-from linkflap.harness.log import batches, codecs, layout, old_messages, reference
-from linkflap.harness.log.codecs import CannotInflate
-from linkflap.harness.log.reference import MalformedBatch
+from linkflap.harness.log import batches, codecs, layout, reference
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
@@ -87,7 +85,7 @@ def header(log: batches.ReplicaLog, row: int, of: str = "") -> Shown:
 def _kind(log: batches.ReplicaLog, row: int) -> str:
     if int(log.headers.control[row]) == layout.DATA:
         return "transactional" if log.headers.transactional[row] else "data"
-    key = next((r.key for r in _decoded(log, row)), None)
+    key = next((r.key for r in log.records_of(row)), None)
     if not log.headers.crc_ok[row] or key is None or len(key) < 4:
         return "control"
     number: int = struct.unpack_from(">h", key, 2)[0]
@@ -130,7 +128,7 @@ def holding(log: batches.ReplicaLog, offset: int) -> int | None:
 
 def records(log: batches.ReplicaLog, row: int, *, near: int, most: int = 10) -> Sequence[Shown]:
     """Records of one batch, those next to offset `near`; none where they cannot be read."""
-    found = sorted(_decoded(log, row), key=lambda r: abs(r.offset - near))[:most]
+    found = sorted(log.records_of(row), key=lambda r: abs(r.offset - near))[:most]
     return [_record(r) for r in sorted(found, key=lambda r: r.offset)]
 
 
@@ -146,13 +144,6 @@ def _record(record: reference.Record) -> Shown:
         "headers": len(record.headers),
         "digest": f"{reference.digest(record) & (2**64 - 1):016x}",
     }
-
-
-def _decoded(log: batches.ReplicaLog, row: int) -> list[reference.Record]:
-    try:
-        return old_messages.records_of(log.bytes_of(row))
-    except (MalformedBatch, CannotInflate):
-        return []
 
 
 def once(rows: Iterable[int]) -> list[int]:

@@ -24,15 +24,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from linkflap.harness.log import batches, old_messages, reference
-from linkflap.harness.log.codecs import CannotInflate
+from linkflap.harness.log import batches, reference
 from linkflap.harness.log.coordinators import (
     CoordinatorEntry,
     GroupCommit,
     GroupMembers,
     TransactionState,
 )
-from linkflap.harness.log.reference import MalformedBatch
 from linkflap.harness.model.guarantee import ProducerIds
 from linkflap.harness.model.history import SHARE_KINDS, GroupOffset
 from linkflap.harness.model.payload import FOREIGN
@@ -75,15 +73,9 @@ from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.read.rows import HEADER_FIELDS, HISTORY, RECORD_FIELDS, of_kind
 
 _BATCH: Final = RECORD_FIELDS.index("batch")
-
-
 _FLAGS: Final = ("crc_ok", "transactional", "log_append_time")
-
-
 ReplicaKey = tuple[str, str, int]
 """Moment, cluster and broker of one captured replica."""
-
-
 Chunk = tuple[int, int, NDArray[np.int64], NDArray[np.int64]]
 """Piece of the log, position of the first batch in it, headers and records, a line each."""
 
@@ -102,10 +94,10 @@ def overlap_or_damaged(pieces: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def replica_of(
-    key: ReplicaKey, heads: Mapping[int, Mapping[str, Any]], chunks: list[Chunk]
-) -> tuple[bool, Replica]:
+    captured: CapturedReplica, heads: Mapping[int, Mapping[str, Any]], chunks: list[Chunk]
+) -> Replica:
     """One replica from the rows of its pieces and the chunks of its log, which are used up."""
-    moment, cluster, broker = key
+    bounds, pieces = captured.bounds, [heads[piece] for piece in sorted(heads)]
     chunks.sort(key=lambda chunk: chunk[:2], reverse=True)
     headers = np.empty((len(HEADER_FIELDS), sum(len(h) for *_, h, _ in chunks)), np.int64)
     records = np.empty((len(RECORD_FIELDS), sum(len(r) for *_, r in chunks)), np.int64)
@@ -117,35 +109,27 @@ def replica_of(
             whole[:, at[number] : at[number] + len(part)] = part.T
             at[number] += len(part)
         records[_BATCH, start : at[1]] += begin
-    head = heads[min(heads)]
     fields: dict[str, Any] = dict(zip(HEADER_FIELDS, headers, strict=True))
     fields |= {name: fields[name] != 0 for name in _FLAGS}
-    return head["last"], Replica(
-        cluster=cluster,
-        broker=broker,
-        leader=head["leader"],
-        canonical=head["canonical"],
-        log_start=head["log_start"],
-        since=head["since"],
-        high_watermark=head["high_watermark"],
-        high_watermark_from=head["high_watermark_from"],
-        last_stable=head["last_stable"],
-        stable_above=head["stable_above"],
+    return Replica(
+        cluster=bounds.cluster,
+        broker=bounds.broker,
+        leader=bounds.leader,
+        canonical=captured.canonical,
+        log_start=bounds.log_start,
+        since=bounds.since,
+        high_watermark=bounds.high_watermark,
+        high_watermark_from=bounds.high_watermark_from,
+        last_stable=bounds.last_stable,
+        stable_above=bounds.stable_above,
         batches=Batches(**fields),
         records=Records(**dict(zip(RECORD_FIELDS, records, strict=True))),
-        damage=tuple(
-            d
-            for what in ("damage", "unreadable")
-            for piece in sorted(heads)
-            for d in heads[piece][what]
-        ),
-        moment=moment,
-        captured=head["captured"],
-        torn_from=_torn_from([heads[piece] for piece in sorted(heads)]),
-        unread=_united(_unread([heads[piece] for piece in sorted(heads)])),
-        entries=tuple(
-            entry for piece in sorted(heads) for entry in _entries(heads[piece]["entries"])
-        ),
+        damage=tuple(d for what in ("damage", "unreadable") for p in pieces for d in p[what]),
+        moment=captured.moment,
+        captured=captured.time,
+        torn_from=_torn_from(pieces),
+        unread=_united(_unread(pieces)),
+        entries=tuple(entry for p in pieces for entry in _entries(p["entries"])),
     )
 
 
@@ -357,7 +341,8 @@ def _decoded(replica: Replica, paths: Sequence[str], rows: Sequence[int]) -> Rep
     headers = log.headers
     able = np.where(headers.crc_ok, headers.count, np.minimum(headers.count, headers.length))
     few = at[np.cumsum(np.maximum(able[at], 0)) <= MOST_RECORDS].tolist()
-    return replace(replica, parts=parts_of([part for row in few for part in _records(log, row)]))
+    data = (row for row in few if headers.control[row] == DATA)
+    return replace(replica, parts=parts_of([each for row in data for each in log.records_of(row)]))
 
 
 def _holding(paths: Sequence[Path], offsets: Ints) -> Sequence[Path]:
@@ -383,18 +368,6 @@ def parts_of(records: Sequence[reference.Record]) -> Parts:
         ],
     }
     return Parts(**{name: np.array(values, np.int64) for name, values in columns.items()})
-
-
-def _records(log: batches.ReplicaLog, row: int) -> list[reference.Record]:
-    """The records of one batch, or none where they cannot be read."""
-    if not 0 <= row < len(log.headers):
-        return []
-    if log.headers.control[row] != DATA:
-        return []
-    try:
-        return old_messages.records_of(log.bytes_of(row))
-    except (MalformedBatch, CannotInflate):
-        return []
 
 
 def lines_of(packed: pa.BinaryScalar, fields: Sequence[str]) -> NDArray[np.int64]:
@@ -647,7 +620,10 @@ class PartitionRows:
             for batch in batch_rows([whole[key]]):
                 self.add(batch)
         order = sorted(self._heads, key=lambda key: (key[1], key[2], key[0]))
-        return tuple(replica_of(key, self._heads[key], self._chunks.pop(key, [])) for key in order)
+        return tuple(
+            (whole[key].last, replica_of(whole[key], self._heads[key], self._chunks.pop(key, [])))
+            for key in order
+        )
 
     def sends(self) -> Sequence[Send]:
         """Sends by time of invocation, then by number and first uid. Consumes the gathered rows."""

@@ -9,7 +9,6 @@ epoch and, among those, the most offsets: the one that an unclean election shoul
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from linkflap.harness.model.events import Event, of_kind
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology, is_of_mirrors
 from linkflap.harness.rundir import Damage, RunReader
+from linkflap.spark_verify.checks.base import grouped
 from linkflap.spark_verify.read.missing_parts import absent_captures
 
 Key = tuple[str, int]
@@ -99,10 +99,12 @@ def replicas(
     gone = {d.path: d.reason for d in damage}
 
     def read(capture: _Capture, *, last: bool) -> list[CapturedReplica]:
-        by_partition: dict[Key, list[Bounds]] = defaultdict(list)
-        for bounds in capture.found:
-            if judged(bounds.topic) or (last and bounds.topic in INTERNAL_TOPICS):
-                by_partition[bounds.topic, bounds.partition].append(bounds)
+        wanted = (
+            bounds
+            for bounds in capture.found
+            if judged(bounds.topic) or (last and bounds.topic in INTERNAL_TOPICS)
+        )
+        by_partition = grouped(wanted, lambda bounds: (bounds.topic, bounds.partition))
         chosen = [
             c
             for _, same in sorted(by_partition.items())
@@ -167,10 +169,10 @@ def _captures(
     for moment in moments:
         found, wrong = reader.bounds(moment)
         damage.extend(wrong)
-        for cluster in _begun(reader, moment) if wrong else ():
+        for cluster in reader.captured_clusters(moment) if wrong else ():
             # An older capture of it does not show the cluster's final log.
             latest.pop(cluster, None)
-        for cluster, own in _by_cluster(found).items():
+        for cluster, own in grouped(found, lambda bounds: bounds.cluster).items():
             if (cluster, moment) in absent:
                 continue
             if cluster in latest and cluster in follow:
@@ -187,24 +189,12 @@ def _made_to_follow(events: Sequence[Event]) -> set[str]:
     return {e.on.source for e in of_kind(events, happened.FaultStart) if e.name.reverses}
 
 
-def _by_cluster(found: Iterable[Bounds]) -> Mapping[str, list[Bounds]]:
-    own: dict[str, list[Bounds]] = defaultdict(list)
-    for bounds in found:
-        own[bounds.cluster].append(bounds)
-    return own
-
-
 def _in_order(moments: Iterable[str], times: Mapping[tuple[str, str], int]) -> list[str]:
     """Moments by when the last cluster was captured."""
     ended: dict[str, int] = {}
     for (_, moment), time in times.items():
         ended[moment] = max(time, ended.get(moment, 0))
     return sorted(moments, key=lambda moment: (ended.get(moment, 0), moment))
-
-
-def _begun(reader: RunReader, moment: str) -> list[str]:
-    """The clusters of which a capture holds anything."""
-    return reader.captured_clusters(moment)
 
 
 def _captured(
@@ -261,13 +251,13 @@ def captured_replicas(
             canonical=bounds is speaker,
             bounds=bounds,
             paths=tuple(str(path) for path in paths[bounds.broker]),
-            size=sum(map(_size, paths[bounds.broker])),
+            size=sum(map(size_of, paths[bounds.broker])),
         )
         for bounds in sorted(same, key=lambda b: b.broker)
     ]
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
     """The size of a file; 0 for one that retention deleted since it was listed, which its reader
     reports."""
     try:

@@ -1,5 +1,5 @@
-"""Rows of captured logs: batch headers, records, coordinators' records, and the bounds and damage
-of each replica."""
+"""Rows of captured logs: batch headers, records, coordinators' records, and the damage of each
+replica."""
 
 from __future__ import annotations
 
@@ -78,14 +78,6 @@ def _replica_rows(captured: CapturedReplica) -> Iterator[pa.RecordBatch]:
     elif captured.canonical and not decoding:
         unreadable += records.unknown_codecs(log)
     head = {
-        "leader": bounds.leader,
-        "canonical": captured.canonical,
-        "log_start": bounds.log_start,
-        "since": bounds.since,
-        "high_watermark": bounds.high_watermark,
-        "high_watermark_from": bounds.high_watermark_from,
-        "last_stable": bounds.last_stable,
-        "stable_above": bounds.stable_above,
         "damage": [
             *captured.damage,
             *(_said(captured, log, each) for each in torn),
@@ -100,8 +92,6 @@ def _replica_rows(captured: CapturedReplica) -> Iterator[pa.RecordBatch]:
         ),
         "decoded": decoding if ((log.headers.control == DATA) & log.headers.crc_ok).any() else None,
         **_span(log),
-        "captured": captured.time,
-        "last": captured.last,
     }
     yield _record_batch([*key, -1, head, b"", b"", _encoded(entries)])
 

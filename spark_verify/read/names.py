@@ -27,8 +27,8 @@ import numpy as np
 from linkflap.harness.model.guarantee import ProducerIds
 from linkflap.harness.model.payload import FOREIGN, PROCESS_SHIFT
 from linkflap.spark_verify.checks.parts.cleaning import offsets_missing
-from linkflap.spark_verify.checks.parts.generations import compacted
-from linkflap.spark_verify.checks.parts.logs import among, changes, copies, locate, read
+from linkflap.spark_verify.checks.parts.generations import compacted, recorded_truncations
+from linkflap.spark_verify.checks.parts.logs import among, changes, copies, each_at, locate, read
 from linkflap.spark_verify.checks.parts.outcomes import uids_of
 from linkflap.spark_verify.facts.eras import Era, history
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send, Sends
@@ -253,9 +253,7 @@ def _mirrored(seen: PartitionView, replica: Replica, sources: Mapping[str, Repli
         names = np.where(unsure, FOREIGN, names)
         uids[mine] = names
         at = locate(source.records.uid, names)
-        operations[mine] = np.where(
-            at >= 0, source.records.operation[at] if len(source.records) else FOREIGN, FOREIGN
-        )
+        operations[mine] = each_at(source.records.operation, at, FOREIGN)
     return replace(replica, records=replace(records, uid=uids, operation=operations))
 
 
@@ -272,10 +270,10 @@ def _read(read: Read, logs: Sequence[Replica]) -> Read:
     """What a reader got, by the log of its cluster that was captured next."""
     mine = [log for log in logs if log.cluster == read.cluster]
     log = next((log for log in mine if log.captured >= read.returned), mine[-1] if mine else None)
-    if log is None or not len(read.offsets) or not len(log.records):
+    if log is None or not len(log.records):
         return read
     at = locate(log.records.offset, read.offsets)
-    return replace(read, uids=np.where(at >= 0, log.records.uid[at], FOREIGN))
+    return replace(read, uids=each_at(log.records.uid, at, FOREIGN))
 
 
 def fetched_on_the_wire(seen: PartitionView) -> Sequence[Read]:
@@ -350,17 +348,9 @@ def _perhaps_gone(seen: PartitionView, read: Read, logs: Sequence[Replica]) -> B
     for loss in (loss for window in seen.windows for loss in window.lost):
         if (loss.cluster, loss.topic, loss.partition) == (read.cluster, seen.topic, seen.partition):
             gone |= (read.offsets >= loss.start) & (read.offsets < loss.end)
-    for time, offset in _truncations(seen, read.cluster):
+    for time, offset in recorded_truncations(seen, read.cluster):
         gone |= (read.offsets >= offset) & (read.time <= time)
     return np.asarray(gone)
-
-
-def _truncations(seen: PartitionView, cluster: str) -> Iterator[tuple[int, int]]:
-    """When a cluster's log was truncated, and to where."""
-    yield from ((t.time, t.offset) for t in seen.truncations if t.cluster == cluster)
-    for stop in seen.stops:
-        if stop.cluster == cluster:
-            yield from ((stop.time, offset) for _, offset in stop.truncated)
 
 
 def _asked_for(

@@ -40,7 +40,7 @@ from linkflap.harness.model.history import (
     Watermark,
 )
 from linkflap.harness.rundir import Damage, RunReader
-from linkflap.spark_verify.read.captures import CapturedReplica
+from linkflap.spark_verify.read.captures import CapturedReplica, size_of
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.read.rows import BYTES_AT_ONCE, HISTORY, gathered
@@ -429,7 +429,7 @@ def _apart(replica: CapturedReplica) -> Iterator[CapturedReplica]:
     if _work(replica) <= _APART or len(replica.paths) == 1:
         yield replica
         return
-    sizes = [_size(path) for path in replica.paths]
+    sizes = [size_of(Path(path)) for path in replica.paths]
     span = _APART * replica.size // _work(replica)
     files = zip(replica.paths, sizes, accumulate(sizes), strict=True)
     for piece, (_, run) in enumerate(groupby(files, lambda file: (file[2] - file[1]) // span)):
@@ -437,15 +437,6 @@ def _apart(replica: CapturedReplica) -> Iterator[CapturedReplica]:
         yield replace(
             replica, paths=paths, size=sum(own), piece=piece, damage=() if piece else replica.damage
         )
-
-
-def _size(path: str) -> int:
-    """The size of a file; 0 for one that is gone since the replica was planned, which its reader
-    reports."""
-    try:
-        return Path(path).stat().st_size
-    except OSError:
-        return 0
 
 
 def _work(replica: CapturedReplica) -> int:

@@ -40,7 +40,6 @@ from linkflap.spark_verify.facts.partition_facts import (
     LogPromotion,
     Loss,
     PartitionFacts,
-    Refusal,
     RunFacts,
     Window,
 )
@@ -328,7 +327,7 @@ def _planned(root: Path) -> RunPlan:
         homes=homes,
         recorded=reader.run.recorded,
         deaths=_deaths(events, [c.bounds for c in replicas]),
-        refusals=tuple(_refusals(events)),
+        refusals=tuple(of_kind(events, happened.FailoverRefused)),
         drained=_drained(events),
         programs=frozenset(
             topic
@@ -352,18 +351,6 @@ def _planned(root: Path) -> RunPlan:
         damage=damage,
         doubts=found.doubts,
     )
-
-
-def _refusals(events: Sequence[Event]) -> Iterator[Refusal]:
-    """Failovers that never happened, by their mirrors' records."""
-    for refused in of_kind(events, happened.FailoverRefused):
-        yield Refusal(
-            link=refused.link,
-            kind=refused.mode,
-            error=refused.error,
-            code=refused.code,
-            seconds=refused.seconds,
-        )
 
 
 def _drained(events: Sequence[Event]) -> frozenset[str]:
@@ -500,7 +487,7 @@ def _lost(fault: happened.FaultStart, bite: happened.FaultBite | None) -> tuple[
     return tuple(
         Loss(
             cluster=cluster, topic=each.topic, partition=each.partition, start=each.start,
-            end=each.end, elected=each.elected, deposed_epoch=each.deposed_epoch,
+            end=each.end, elected=each.elected,
             elected_epoch=each.elected_epoch, records=each.records, markers=each.markers,
         )
         for each in bite.lost

@@ -1,7 +1,7 @@
 """The two tables that a run directory becomes: their Arrow schemas (`log_rows` and `history_rows`
 fill them). No Spark in here.
 
-    batches    one row per piece of a replica (its bounds and damage; `ordinal` -1) and one per
+    batches    one row per piece of a replica (its damage; `ordinal` -1) and one per
                chunk of its batches (`ordinal` = place of the first in the piece): their headers,
                and their data records, whose `batch` counts from where the piece begins, where the
                replica speaks for its cluster
@@ -44,14 +44,6 @@ BATCHES: Final = pa.schema(
             "replica",
             pa.struct(
                 [
-                    ("leader", pa.bool_()),
-                    ("canonical", pa.bool_()),
-                    ("log_start", pa.int64()),
-                    ("since", pa.int64()),
-                    ("high_watermark", pa.int64()),
-                    ("high_watermark_from", pa.string()),
-                    ("last_stable", pa.int64()),
-                    ("stable_above", pa.int64()),
                     ("damage", pa.list_(pa.string())),
                     ("unreadable", pa.list_(pa.string())),
                     ("torn_from", pa.int64()),
@@ -59,8 +51,6 @@ BATCHES: Final = pa.schema(
                     ("decoded", pa.bool_()),
                     ("lowest", pa.int64()),
                     ("highest", pa.int64()),
-                    ("captured", pa.int64()),
-                    ("last", pa.bool_()),
                 ]
             ),
         ),

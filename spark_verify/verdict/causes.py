@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
@@ -229,7 +230,7 @@ class _Order:
         """The name that `follows` has of a kind: its check's, or its own if it has own causes."""
         return kind if kind in self._own else check
 
-    def _follows(self, name: str) -> frozenset[str]:
+    def _follows(self, name: str) -> AbstractSet[str]:
         if name in self._own:
             return self._own[name]
         return self._checks[name].follows if name in self._checks else frozenset()

@@ -47,36 +47,42 @@ def _completed(
     failover: Failover, anomalies: Sequence[Anomaly], events: Sequence[Event]
 ) -> Failover:
     destination = LinkSpec.parse(failover.link).destination
-    happened = next((e for e in of_kind(events, events_.Failover) if _is(e, failover)), None)
+    known = (failover.link, failover.fault_time)
+    happened = next(
+        (e for e in of_kind(events, events_.Failover) if (e.link, e.fault_time) == known), None
+    )
     end = _end(failover, events, happened.time if happened else None)
-    journal, stop = _journal(end), _stop(end)
+    journal = _journal(end)
+    # empty where the attempts to end the mirror were not recorded
+    stop = (end.stopped if end else None) or VerbAnswer()
     ordered = sorted(failover.partitions, key=lambda each: (each.topic, each.partition))
     partitions = tuple(
         _partition(each, journal, _groups(anomalies, destination, each)) for each in ordered
     )
-    torn = [
-        a
-        for a in anomalies
-        if a.cluster == destination and _COSTS.get(a.kind) == "torn" and _tore(a, failover)
-    ]
     written = [each.aborted for each in partitions if each.aborted is not None]
     return replace(
         failover,
         open_transactions=happened.open_transactions if happened else None,
-        torn_transactions=len({a.evidence.get("operation") for a in torn}),
+        torn_transactions=len(_torn(failover, anomalies, destination)),
         aborted_transactions=sum(written) if written else None,
-        refused=_refused(stop),
+        refused=dict(stop.refused or {}),
         accepted_after=stop.seconds,
         partitions=partitions,
     )
 
 
-def _is(event: events_.Failover, failover: Failover) -> bool:
-    return (event.link, event.fault_time) == (failover.link, failover.fault_time)
+def _torn(failover: Failover, anomalies: Sequence[Anomaly], destination: str) -> set[object]:
+    """The transactions that it tore."""
+    return {
+        a.evidence.get("operation")
+        for a in anomalies
+        if (a.cluster, _COSTS.get(a.kind)) == (destination, "torn")
+        and a.evidence.get("link", failover.link) == failover.link
+    }
 
 
-def _tore(anomaly: Anomaly, failover: Failover) -> bool:
-    return anomaly.evidence.get("link", failover.link) == failover.link
+def _journal(end: MirrorStopped | None) -> Journal:
+    return {(row.topic, row.partition): row for row in (end.partitions or () if end else ())}
 
 
 def _end(failover: Failover, events: Sequence[Event], time: int | None) -> MirrorStopped | None:
@@ -89,31 +95,16 @@ def _end(failover: Failover, events: Sequence[Event], time: int | None) -> Mirro
     return ends[-1] if ends else None
 
 
-def _journal(end: MirrorStopped | None) -> Journal:
-    return {(row.topic, row.partition): row for row in (end.partitions or () if end else ())}
-
-
-def _stop(end: MirrorStopped | None) -> VerbAnswer:
-    """The attempts to end the mirror; empty if they were not recorded."""
-    return (end.stopped if end else None) or VerbAnswer()
-
-
-def _refused(stop: VerbAnswer) -> Mapping[str, int]:
-    return dict(stop.refused or {})
-
-
 def _groups(
     anomalies: Sequence[Anomaly], destination: str, at: PromotedPartition
 ) -> Counter[FailoverCost | None]:
     """Records that groups skipped and read again where they went on."""
     found: Counter[FailoverCost | None] = Counter()
     for anomaly in anomalies:
-        if (anomaly.cluster, anomaly.topic, anomaly.partition) == (
-            destination,
-            at.topic,
-            at.partition,
-        ):
-            found[_COSTS.get(anomaly.kind)] += _number(anomaly.evidence.get("records"))
+        records = anomaly.evidence.get("records")
+        where = (anomaly.cluster, anomaly.topic, anomaly.partition)
+        if isinstance(records, int) and where == (destination, at.topic, at.partition):
+            found[_COSTS.get(anomaly.kind)] += records
     return found
 
 
@@ -130,7 +121,3 @@ def _partition(
         group_skip=groups["skipped"],
         group_replay=groups["replayed"],
     )
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0

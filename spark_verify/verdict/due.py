@@ -135,22 +135,32 @@ def _own_clients_write(run: Run) -> bool:
     return replace(run.scenario, workloads=tuple(own)).acknowledged
 
 
-def all_due(
-    check: Check,
-    planned: RunPlan,
-    run: Run,
-    asked_for: Collection[str],
-    foreign: Collection[str] = (),
-) -> Sequence[tuple[str, str]]:
-    """(cluster, origin) of all that is due; `asked_for`: which of the things in `Check.only_of` the
-    clients did; `foreign`: the homes of programs without a history."""
-    promotions = [p for found in planned.promotions.values() for p in found]
-    if foreign:
-        return sorted(_due_to_foreign(check, planned, run, promotions, foreign))
-    if not _has_a_subject(check, run, asked_for):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunAtHand:
+    """The run that is judged. `asked_for`: which of the things in `Check.only_of` the clients did;
+    `foreign`: the homes of programs without a history."""
+
+    planned: RunPlan
+    run: Run
+    events: Sequence[Event]
+    asked_for: Collection[str]
+    foreign: Collection[str]
+
+    @property
+    def promotions(self) -> Sequence[LogPromotion]:
+        """Of all partitions."""
+        return [p for found in self.planned.promotions.values() for p in found]
+
+
+def all_due(check: Check, at_hand: RunAtHand) -> Sequence[tuple[str, str]]:
+    """(cluster, origin) of all that is due."""
+    run = at_hand.run
+    if at_hand.foreign:
+        return sorted(_due_to_foreign(check, at_hand))
+    if not _has_a_subject(check, run, at_hand.asked_for):
         return []
-    gone = set() if run.recorded else _deleted(planned)
-    return [each for each in _due_by_scenario(check, planned, run, promotions) if each not in gone]
+    gone = set() if run.recorded else _deleted(at_hand.planned)
+    return [each for each in _due_by_scenario(check, at_hand) if each not in gone]
 
 
 def _has_a_subject(check: Check, run: Run, asked_for: Collection[str]) -> bool:
@@ -162,17 +172,16 @@ def _has_a_subject(check: Check, run: Run, asked_for: Collection[str]) -> bool:
     return not check.only_of or check.only_of in asked_for
 
 
-def _due_by_scenario(
-    check: Check, planned: RunPlan, run: Run, promotions: Sequence[LogPromotion]
-) -> Sequence[tuple[str, str]]:
+def _due_by_scenario(check: Check, at_hand: RunAtHand) -> Sequence[tuple[str, str]]:
     """(cluster, origin) that are due, by the check's own rule if it has one, else all that the
     scenario produces.
     """
+    run = at_hand.run
     if check.due_at is not None:
-        return sorted(check.due_at(run.scenario, promotions))
+        return sorted(check.due_at(run.scenario, at_hand.promotions))
     if run.recorded and no_readers(check, run.scenario):
         return []
-    return [each for each in _due_anywhere(check, planned, run, promotions) if each[1] in check.due]
+    return [each for each in _due_anywhere(check, at_hand) if each[1] in check.due]
 
 
 def no_readers(check: Check, scenario: Scenario) -> str:
@@ -189,51 +198,41 @@ def no_readers(check: Check, scenario: Scenario) -> str:
     return "read_committed readers" if check.only_read_committed and not others else ""
 
 
-def _due_to_foreign(
-    check: Check,
-    planned: RunPlan,
-    run: Run,
-    promotions: Sequence[LogPromotion],
-    homes: Collection[str],
-) -> Iterable[tuple[str, str]]:
+def _due_to_foreign(check: Check, at_hand: RunAtHand) -> Iterable[tuple[str, str]]:
     """(cluster, origin) that are due of bytes without acknowledgements: those of any log without a
     history, and those of checks that need neither an acknowledgement nor payload ids.
     """
-    programs = tuple(program_at(home) for home in homes)
-    scenario = replace(run.scenario, workloads=programs)
-    if check.examines_any_log and not check.runs_on(run.scenario.mirror.guarantee, recorded=False):
+    scenario, homes = at_hand.run.scenario, at_hand.foreign
+    if check.examines_any_log and not check.runs_on(scenario.mirror.guarantee, recorded=False):
         return ()
     if check.examines_any_log and check.due_at is not None:
-        return check.due_at(scenario, promotions)
+        programs = tuple(program_at(home) for home in homes)
+        return check.due_at(replace(scenario, workloads=programs), at_hand.promotions)
     if check.examines_any_log:
-        found = _written_and_mirrored(planned.facts.topology, homes)
+        found = _written_and_mirrored(at_hand.planned.facts.topology, homes)
         return {each for each in found if each[1] in check.due}
-    return _due_without_sends(check, run, promotions)
+    return _due_without_sends(check, at_hand)
 
 
-def _due_without_sends(
-    check: Check, run: Run, promotions: Sequence[LogPromotion]
-) -> Iterable[tuple[str, str]]:
+def _due_without_sends(check: Check, at_hand: RunAtHand) -> Iterable[tuple[str, str]]:
     """(cluster, origin) that are due by a check that needs neither acknowledgements nor payload
     ids.
     """
     if check.due_at is None or "sends" in check.inputs:
         return ()
     named = "reads" not in check.inputs or check.from_bytes
-    found = check.due_at(run.scenario, promotions)
-    return {each for each in found if named or each[1] != "mirrored"}
+    due = check.due_at(at_hand.run.scenario, at_hand.promotions)
+    return {each for each in due if named or each[1] != "mirrored"}
 
 
-def _due_anywhere(
-    check: Check, planned: RunPlan, run: Run, promotions: Sequence[LogPromotion]
-) -> Iterable[tuple[str, str]]:
+def _due_anywhere(check: Check, at_hand: RunAtHand) -> Iterable[tuple[str, str]]:
     """(cluster, origin) of all records that a run of this scenario produces, once each."""
+    run, planned = at_hand.run, at_hand.planned
     homes = [w.home for w in run.scenario.workloads if not w.command or (w.record and w.writes)]
     due = dict.fromkeys(_written_and_mirrored(planned.facts.topology, homes))
-    if (
-        run.recorded
-    ):  # in logs without a history, a promoted cluster need not have records of its own
-        due.update(dict.fromkeys((p.cluster, "native") for p in promotions))
+    # In logs without a history, a promoted cluster need not have records of its own.
+    if run.recorded:
+        due.update(dict.fromkeys((p.cluster, "native") for p in at_hand.promotions))
         if "reads" not in check.inputs:
             due.update(dict.fromkeys((cluster, "mirrored") for cluster in _followers(planned)))
     return due
@@ -280,11 +279,11 @@ def _followers(planned: RunPlan) -> Sequence[str]:
 
 
 def unread_after_failback(
-    check: Check, examined: Mapping[tuple[str, str], int], planned: RunPlan
+    check: Check, examined: Mapping[tuple[str, str], int], at_hand: RunAtHand
 ) -> Iterable[str]:
     """Notes on followers without a reader. They are no failure: readers move with the clients."""
     if "reads" in check.inputs and "mirrored" in check.due and check.due_at is None:
-        for cluster in _followers(planned):
+        for cluster in _followers(at_hand.planned):
             if not examined.get((cluster, "mirrored")):
                 yield f"no reader read the records mirrored to {cluster} after the failback"
 
@@ -294,14 +293,12 @@ def nothing_seen(
     examined: Mapping[tuple[str, str], int],
     due: Sequence[tuple[str, str]],
     failed: Sequence[FailedPart],
-    *,
-    run: Run,
-    foreign: bool,
-    promoted: Collection[str],
+    at_hand: RunAtHand,
 ) -> Iterable[str]:
     """Reasons for each cluster and origin that were due and not examined, with the failed mirror
     parts or missing readers that explain it.
     """
+    run, promoted = at_hand.run, {p.cluster for p in at_hand.promotions}
     scenario = run.scenario.reading_committed if check.only_read_committed else run.scenario
     silent = unread(scenario) if run.recorded and check.judges_readers else {}
     without_reader = {c: home for c, home in silent.items() if c not in promoted}
@@ -311,7 +308,7 @@ def nothing_seen(
         what = _none_of(check, cluster, origin, without_reader)
         failures = _failures_at(cluster, failed) if origin == "mirrored" else ()
         yield "; ".join([what, *failures])
-    if not due and run.recorded and not foreign and _needs_a_workload(check):
+    if not due and run.recorded and not at_hand.foreign and _needs_a_workload(check):
         yield "nothing was due to be examined: the scenario has no workload"
 
 

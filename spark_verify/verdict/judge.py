@@ -59,6 +59,7 @@ from linkflap.spark_verify.verdict.causes import CauseGroup as Ranked
 from linkflap.spark_verify.verdict.causes import rank
 from linkflap.spark_verify.verdict.certificate import certificate
 from linkflap.spark_verify.verdict.due import (
+    RunAtHand,
     all_due,
     failed_parts,
     foreign_homes,
@@ -73,9 +74,9 @@ from linkflap.spark_verify.verdict.run_checks import (
     Done,
     copied,
     done_in,
+    fault_bite,
     in_short,
-    limits,
-    run_checks,
+    recording,
     unwritten,
 )
 from linkflap.spark_verify.verdict.sentences import (
@@ -110,44 +111,32 @@ def check_result(
     check: Check,
     rows: Sequence[FindingRow],
     found: Sequence[Anomaly],
-    planned: RunPlan,
-    run: Run,
-    events: Sequence[Event],
+    at_hand: RunAtHand,
     damage: Sequence[Damage],
     unmeasured: Sequence[str],
     quiet: Sequence[UnheardReader],
-    asked_for: Collection[str],
-    foreign: Collection[str] = (),
 ) -> CheckResult:
-    examined = _examined(rows)
+    examined, run = _examined(rows), at_hand.run
     allowed = sum(a.allowed for a in found)
     broken = Counter(a.kind for a in found if not a.allowed)
     unfounded = _perhaps_false(check, broken, damage, run)
-    due, failed = all_due(check, planned, run, asked_for, foreign), failed_parts(events)
+    due, failed = all_due(check, at_hand), failed_parts(at_hand.events)
     something = bool(due or examined)
     reasons = [
         *unfounded,
         *_unjudged(rows),
         *(_silent(check, quiet) if something else ()),
-        *nothing_seen(
-            check,
-            examined,
-            due,
-            failed,
-            run=run,
-            foreign=bool(foreign),
-            promoted=_promoted(planned),
-        ),
-        *not_carried(check, due, failed, planned.facts.mirror.guarantee.group_offsets_by),
-        *_stalls(check, events),
+        *nothing_seen(check, examined, due, failed, at_hand),
+        *not_carried(check, due, failed, run.scenario.mirror.guarantee.group_offsets_by),
+        *_stalls(check, at_hand.events),
         *unmeasured,
     ]
     proven = bool(broken) and not unfounded
     verdict = _decided(proven=proven, unknown=bool(reasons), something=something)
     notes = [_counted(broken)] if proven else []
     if verdict is Verdict.NOT_DUE:
-        notes = [_nothing_due(check, run, foreign=bool(foreign))]
-    notes += [*never_synced(examined, due), *unread_after_failback(check, examined, planned)]
+        notes = [_nothing_due(check, run, foreign=bool(at_hand.foreign))]
+    notes += [*never_synced(examined, due), *unread_after_failback(check, examined, at_hand)]
     return CheckResult(
         name=check.name,
         verdict=verdict,
@@ -199,11 +188,6 @@ def _decided(*, proven: bool, unknown: bool, something: bool) -> Verdict:
 
 def _counted(kinds: Counter[str]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-
-
-def _promoted(planned: RunPlan) -> Collection[str]:
-    """The clusters that were promoted, for any partition."""
-    return {p.cluster for several in planned.promotions.values() for p in several}
 
 
 def _perhaps_false(
@@ -561,6 +545,13 @@ def judge(
     damage = [
         each for each in _all_damage(planned, by_check[""], quiet) if each.path not in needless
     ]
+    at_hand = RunAtHand(
+        planned=planned,
+        run=reader.run,
+        events=events,
+        asked_for=done.asked_for,
+        foreign=foreign,
+    )
     anomalies: list[Anomaly] = []
     results: list[CheckResult] = []
     failovers: list[Failover] = []
@@ -577,17 +568,7 @@ def judge(
         measured = _measured(check, by_check[check.name], events)
         failovers += measured.failovers
         result = check_result(
-            check,
-            by_check[check.name],
-            found,
-            planned,
-            reader.run,
-            events,
-            damage,
-            measured.missing,
-            quiet,
-            done.asked_for,
-            foreign,
+            check, by_check[check.name], found, at_hand, damage, measured.missing, quiet
         )
         results.append(_as_captured(result, check, reader.run))
         anomalies += found
@@ -654,18 +635,9 @@ def _of_the_run(
     """
     if not reader.run.recorded:
         return copied(reader, planned.replicas, damage)
-    unfinished = [*planned.doubts, *(each.reason for each in quiet if not each.missing)]
-    return run_checks(
-        reader,
-        events,
-        planned.facts.windows,
-        damage,
-        planned.facts.ended,
-        done,
-        unfinished,
-        limited=limits(reader, [*planned.replicas, *planned.earlier]),
-        foreign=foreign,
-        idle=nothing,
+    return (
+        recording(reader, planned, events, damage, done, quiet, foreign=foreign, idle=nothing),
+        fault_bite([fault.id for fault in reader.run.scenario.schedule], events),
     )
 
 

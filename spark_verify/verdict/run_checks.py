@@ -38,7 +38,8 @@ from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.read.captures import CapturedReplica, notes_of
-from linkflap.spark_verify.read.reader_histories import Histories
+from linkflap.spark_verify.read.plan import RunPlan
+from linkflap.spark_verify.read.reader_histories import Histories, UnheardReader
 from linkflap.spark_verify.verdict.due import failed_parts
 
 OPTIONAL: Final = ("groupoffset",)
@@ -61,38 +62,6 @@ def done_in(reader: RunReader) -> Done:
     for poll in reader.each(Poll, []):
         done.poll(poll)
     return done
-
-
-def run_checks(
-    reader: RunReader,
-    events: Sequence[Event],
-    windows: Sequence[Window],
-    damage: Sequence[Damage],
-    ended: int,
-    done: Done,
-    unfinished: Sequence[str] = (),
-    *,
-    limited: Sequence[str] = (),
-    foreign: bool = False,
-    idle: str = "",
-) -> tuple[CheckResult, CheckResult]:
-    """The results of both checks; `unfinished` says which readers did not read to the end.
-    `limited`: what is not known, and makes no verdict worse. `foreign`: everything was written by
-    programs that record no history. `idle`: that such programs wrote nothing."""
-    return (
-        recording(
-            reader,
-            done,
-            windows,
-            damage,
-            ended,
-            unfinished,
-            limited=limited,
-            foreign=foreign,
-            idle=idle,
-        ),
-        fault_bite([f.id for f in reader.run.scenario.schedule], events),
-    )
 
 
 def copied(
@@ -221,31 +190,33 @@ def unwritten(scenario: Scenario, foreign: Collection[str], idle: str) -> frozen
 
 def recording(
     reader: RunReader,
-    done: Done,
-    windows: Sequence[Window],
+    planned: RunPlan,
+    events: Sequence[Event],
     damage: Sequence[Damage],
-    ended: int,
-    unfinished: Sequence[str] = (),
+    done: Done,
+    quiet: Sequence[UnheardReader],
     *,
-    limited: Sequence[str] = (),
-    foreign: bool = False,
-    idle: str = "",
+    foreign: bool,
+    idle: str,
 ) -> CheckResult:
-    """Whether the record is complete and says enough."""
-
+    """Whether the record is complete and says enough. `foreign`: everything was written by programs
+    that record no history; `idle`: that such programs wrote nothing."""
+    scenario, facts = reader.run.scenario, planned.facts
     counts = {"committed": done.committed, "aborted": done.aborted, "reads": done.reads}
     reasons = [
         *_status(reader),
         *(f"{d.path}: {d.reason}" for d in sorted(damage, key=_distance) if d.path not in OPTIONAL),
-        *unfinished,
+        *planned.doubts,
+        *(each.reason for each in quiet if not each.missing),
         *((idle,) if idle else ()),
-        *(() if foreign or idle else _too_little(counts, reader.run.scenario, done)),
-        *(_unread(done.last_read, windows, ended) if _reads(reader.run.scenario) else ()),
-        *_behind(reader.events()[0]),
-        *_given_up(reader.events()[0]),
-        *_unread_on_the_wire(reader.events()[0], reader.run),
+        *(() if foreign or idle else _too_little(counts, scenario, done)),
+        *(_unread(done.last_read, facts.windows, facts.ended) if _reads(scenario) else ()),
+        *_behind(events),
+        *_given_up(events),
+        *_unread_on_the_wire(events, reader.run),
     ]
     examined = {f"run/{name}": count for name, count in counts.items()}
+    limited = limits(reader, [*planned.replicas, *planned.earlier])
     return result("recording", examined, reasons, limited)
 
 

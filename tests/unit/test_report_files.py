@@ -392,7 +392,6 @@ def log(cluster: str, partition: int, headers: Headers) -> Drawn:
         high_watermark=BATCHES * 10, high_watermark_from="sampled",
     )  # fmt: skip
     era = Era(
-        cluster=cluster,
         began=0,
         ended=FOREVER,
         start=0,

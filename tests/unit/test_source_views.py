@@ -28,7 +28,7 @@ from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.spark_verify.checks import REGISTRY, finding_rows
 from linkflap.spark_verify.checks.base import Check
-from linkflap.spark_verify.facts.eras import eras
+from linkflap.spark_verify.facts.eras import history
 from linkflap.spark_verify.facts.partition_facts import RunFacts
 from linkflap.spark_verify.facts.view import WHOLE, PartitionView
 from linkflap.spark_verify.read import assemble, log_rows, pieces
@@ -441,7 +441,8 @@ def test_a_reversal_that_never_came_to_the_point_truncated_nothing(tmp_path: Pat
     made.events = [e for e in made.events if e.subject != "B->A"]
     view = orders(made, tmp_path / "run")
     assert [w.took_effect for w in view.windows if w.fault == "mirror-reverse"] == [False]
-    assert [e.origin for e in eras(view.partition_facts, "A")] == ["native"]
+    (generation,) = history(view.partition_facts).generations["A"]
+    assert [e.origin for e in generation.eras] == ["native"]
 
 
 # A log of batches, intact or damaged, that is planned and read in pieces.

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Found
-from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, joined, locate, runs, together
+from linkflap.spark_verify.checks.parts.logs import (
+    ABORTED,
+    PLAIN,
+    Log,
+    each_at,
+    joined,
+    runs,
+    together,
+)
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.checks.parts.outcomes import never, planner, reads_of
 from linkflap.spark_verify.facts.eras import LogGeneration
@@ -37,7 +45,11 @@ class Delivered:
     @property
     def asked(self) -> Ints:
         """When the poll of each record began."""
-        return np.array([read.time for read in self.reads], np.int64)[self.read]
+        return self.each(lambda read: read.time)
+
+    def each(self, of: Callable[[Read], int]) -> Ints:
+        """Per record, a number of its poll."""
+        return np.array([of(read) for read in self.reads], np.int64)[self.read]
 
 
 def delivered(
@@ -61,11 +73,10 @@ def columns_of(reads: Sequence[Read]) -> Delivered:
 
 def aborted_there(log: Log | None, got: Delivered) -> Bools:
     """Per record, whether the log has that very record there, and an ABORT marker for it."""
-    if log is None or not len(log.records):
+    if log is None:
         return np.zeros(len(got), np.bool_)
-    records = log.records
-    at = locate(records.offset, got.offset)
-    return np.asarray((at >= 0) & (records.uid[at] == got.uid) & (log.record_state[at] == ABORTED))
+    at = log.holds(got.offset, got.uid)
+    return np.asarray(each_at(log.record_state, at, PLAIN) == ABORTED)
 
 
 def of_transactions(view: PartitionView, got: Delivered, what: Callable[[Sends], Ints]) -> Ints:

@@ -33,18 +33,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
 
 from linkflap.harness.model.scenario import OWN_PRODUCER
-from linkflap.spark_verify.checks.base import Examined, Finding, Found
-from linkflap.spark_verify.checks.parts.logs import Log, locate, read
+from linkflap.spark_verify.checks.base import Examined, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.parts.logs import Log, each_at, read
 from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, history
 from linkflap.spark_verify.facts.partition_facts import LogTruncation
-from linkflap.spark_verify.facts.sends_and_reads import Read, Sends
+from linkflap.spark_verify.facts.sends_and_reads import Read, Sends, consumers
 from linkflap.spark_verify.facts.view import DATA, Bools, Ints, PartitionView, Replica, Watermarks
 
 
@@ -105,9 +105,7 @@ def by_generation(reads: Sequence[Read], reversals: Sequence[Reversal]) -> Seque
 
 def _parted(reads: Sequence[Read], turn: Reversal) -> Iterator[tuple[list[Read], list[Read]]]:
     """What each consumer did before and after it saw the truncation."""
-    ordered = sorted(reads, key=attrgetter("reader", "process", "returned"))
-    for _, mine in groupby(ordered, attrgetter("reader", "process")):
-        rows = list(mine)
+    for rows in consumers(reads):
         index, records = _point(rows, turn)
         old, new = rows[:index], rows[index + 1 :]
         if index < len(rows):
@@ -162,11 +160,10 @@ def _holds(log: Log | None, offsets: Ints, uids: Ints, committed: Bools) -> Bool
     A transaction that was open where the logs part may have been committed in one and aborted in
     the other.
     """
-    if log is None or not len(log.records):
+    if log is None:
         return np.zeros(len(offsets), np.bool_)
-    records = log.records
-    at = locate(records.offset, offsets)
-    return np.asarray((at >= 0) & (records.uid[at] == uids) & (log.visible[at] | ~committed))
+    at = log.holds(offsets, uids)
+    return np.asarray((at >= 0) & (each_at(log.visible, at, False) | ~committed))
 
 
 def sampled(marks: Watermarks, reversals: Sequence[Reversal]) -> Sequence[Watermarks]:
@@ -263,10 +260,7 @@ def generations(view: PartitionView) -> Mapping[str, Sequence[LogGeneration]]:
 
 
 def _stranger(view: PartitionView, cluster: str) -> LogGeneration:
-    owner = view.home
-    era = Era(
-        cluster=cluster, owner=owner, source=owner, start=0, end=FOREVER, began=0, ended=FOREVER
-    )
+    era = Era(owner=view.home, source=view.home, start=0, end=FOREVER, began=0, ended=FOREVER)
     return LogGeneration(
         cluster=cluster,
         number=0,
@@ -313,6 +307,12 @@ def before_truncation(view: PartitionView, generation: LogGeneration) -> Replica
     return max(taken, key=lambda r: r.captured, default=None)
 
 
+def captures_of(view: PartitionView, generation: LogGeneration) -> list[Replica]:
+    """The replica that shows a generation, and the last one from before it was truncated."""
+    last = None if generation.last else before_truncation(view, generation)
+    return [r for r in (replica_of(view, generation), last) if r is not None]
+
+
 def end_of(view: PartitionView, generation: LogGeneration) -> int:
     """The end offset of a generation's log, or its maximum: for a truncated one, also the end that
     its mirror recorded.
@@ -320,12 +320,8 @@ def end_of(view: PartitionView, generation: LogGeneration) -> int:
     A cluster that is started to be truncated may append to its log once more after its capture:
     markers of its coordinator.
     """
-    shown = [
-        replica_of(view, generation),
-        None if generation.last else before_truncation(view, generation),
-    ]
     reported = [t.end for t in truncated(view, generation)]
-    return max([*(replica.end for replica in shown if replica is not None), *reported], default=0)
+    return max([*(r.end for r in captures_of(view, generation)), *reported], default=0)
 
 
 def truncated(view: PartitionView, generation: LogGeneration) -> Sequence[LogTruncation]:
@@ -367,26 +363,38 @@ def source_log(view: PartitionView, past: History, cluster: str, number: int) ->
 
 
 def judged(
-    view: PartitionView, judge: Callable[[LogGeneration, Log], Iterable[Finding]]
+    view: PartitionView, judge: Callable[[PartitionView, LogGeneration, Log], Iterable[Finding]]
 ) -> Iterator[Finding]:
     """What `judge` finds in every generation of which a log was captured, each place once."""
     for generation in every(view):
         log = log_of(view, generation)
         if log is not None:
-            yield from own(generation, log.replica, judge(generation, log))
+            yield from own(view, generation, judge(view, generation, log))
 
 
 def own(
-    generation: LogGeneration, replica: Replica | None, findings: Iterable[Finding]
+    view: PartitionView,
+    generation: LogGeneration,
+    findings: Iterable[Finding],
+    *,
+    of_readers: bool = False,
 ) -> Iterator[Finding]:
     """Findings without those below the truncation, which the next generation answers for; those of
-    an earlier capture name it."""
+    an earlier capture name it. What readers got belongs to the generation in which they read, at
+    any offset."""
+    replica = replica_of(view, generation)
     for finding in findings:
         if generation.last or not isinstance(finding, Found):
             yield finding
         elif not 0 <= finding.offset < generation.truncated_to:
             moment = replica.moment if replica is not None else ""
             yield replace(finding, evidence={**finding.evidence, "capture": moment})
+        elif of_readers:
+            yield finding
+
+
+def not_captured(view: PartitionView, cluster: str) -> Unjudged:
+    return Unjudged(f"no log of {cluster} was captured for {view.tp}")
 
 
 def apart(generation: LogGeneration, offsets: Ints) -> Ints:
@@ -428,6 +436,14 @@ def eras_of(generation: LogGeneration, offsets: Ints) -> Ints:
     index = np.maximum(np.searchsorted(starts, offsets, side="right") - 1, 0)
     own_ones = np.array([e.origin == "native" for e in generation.eras], np.int64)
     return 2 * index + own_ones[index]
+
+
+def promoted_at(view: PartitionView, generation: LogGeneration) -> int:
+    """Where the last part of a log begins that clients have written here since a promotion; 0 if
+    there is none, or the mirror moves offsets."""
+    if not view.guarantee.offsets_kept:
+        return 0
+    return max((e.start for e in generation.eras[1:] if e.origin == "native"), default=0)
 
 
 def owners_of(generation: LogGeneration, offsets: Ints) -> Ints:
@@ -550,23 +566,6 @@ def incomplete(view: PartitionView, log: Log) -> str:
     return ""
 
 
-def of_readers(
-    generation: LogGeneration, replica: Replica | None, findings: Iterable[Finding]
-) -> Iterator[Finding]:
-    """As `own`, for what readers got: a read belongs to the generation it was made in, at any
-    offset."""
-    for finding in findings:
-        if (
-            generation.last
-            or not isinstance(finding, Found)
-            or 0 <= finding.offset < generation.truncated_to
-        ):
-            yield finding
-        else:
-            moment = replica.moment if replica is not None else ""
-            yield replace(finding, evidence={**finding.evidence, "capture": moment})
-
-
 def sends_to(view: PartitionView, cluster: str) -> Sends:
     """What clients sent to a cluster."""
     every = Sends.of(view.sends)
@@ -621,21 +620,23 @@ def kept_since(view: PartitionView, read: Read) -> int:
     return min(offsets, default=FOREVER)
 
 
+def recorded_truncations(view: PartitionView, cluster: str) -> Iterator[tuple[int, int]]:
+    """(time, offset) of each truncation of a cluster's log that a mirror recorded when it began or
+    ended."""
+    yield from ((t.time, t.offset) for t in view.truncations if t.cluster == cluster)
+    for stop in view.stops:
+        if stop.cluster == cluster:
+            yield from ((stop.time, offset) for _, offset in stop.truncated)
+
+
 def truncations_in(view: PartitionView, generation: LogGeneration) -> list[tuple[int, int]]:
-    """(time, offset) of each truncation that a mirror recorded when it began or ended inside a
-    generation.
+    """The recorded truncations inside a generation.
 
     Requests up to that time may concern the truncated part, which no capture of this generation
     shows.
     """
-    reported = [(t.time, t.offset) for t in view.truncations if t.cluster == generation.cluster]
-    reported += [
-        (stop.time, at)
-        for stop in view.stops
-        if stop.cluster == generation.cluster
-        for _, at in stop.truncated
-    ]
-    return sorted(each for each in reported if generation.settled <= each[0] <= generation.ended)
+    recorded = recorded_truncations(view, generation.cluster)
+    return sorted(each for each in recorded if generation.settled <= each[0] <= generation.ended)
 
 
 def marks_in(view: PartitionView, generation: LogGeneration) -> Watermarks | None:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from linkflap.spark_verify.checks.base import PartialFinding
 from linkflap.spark_verify.facts.view import (
     ABORT,
     COMMIT,
@@ -31,6 +33,7 @@ from linkflap.spark_verify.facts.view import (
 
 PLAIN, COMMITTED, ABORTED, OPEN, CONTROL = range(5)
 States = NDArray[np.int8]
+Number = TypeVar("Number", bound=np.generic)
 STATE_NAMES = ("plain", "committed", "aborted", "open", "control")
 _AT_ONCE = 1 << 16
 NOWHERE = 2**62
@@ -96,6 +99,11 @@ class Log:
         """Whether all its bytes could be read: what is absent from a torn log may have been
         there."""
         return not self.replica.damage
+
+    def holds(self, offsets: Ints, uids: Ints) -> Ints:
+        """Per offset, the index of the record there if it has that payload id, else -1."""
+        at = locate(self.records.offset, offsets)
+        return np.where((at >= 0) & (each_at(self.records.uid, at, -1) == uids), at, -1)
 
     def state_of(self, record: int) -> str:
         """The state of a record, as a word for evidence."""
@@ -210,11 +218,6 @@ def followed(log: Log) -> Ints:
     return next_of
 
 
-def canonical(view: PartitionView) -> dict[str, Log]:
-    """Per cluster, the log that speaks for it."""
-    return {cluster: read(replica) for cluster, replica in view.canonical().items()}
-
-
 def locate(keys: Ints, wanted: Ints) -> Ints:
     """Per wanted key, the index of its first occurrence in `keys`, or -1."""
     found = np.full(len(wanted), -1, np.int64)
@@ -231,9 +234,19 @@ def locate(keys: Ints, wanted: Ints) -> Ints:
     return found
 
 
+def each_at(column: NDArray[Number], at: Ints, missing: int) -> NDArray[Number]:
+    """Per index the value of a column there; `missing` where the index is -1."""
+    return np.asarray(np.append(column, np.array(missing, column.dtype))[at], column.dtype)
+
+
 def together(parts: Iterable[Ints]) -> Ints:
     """Arrays one after the other; also of none."""
     return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def column_of(parts: Iterable[PartialFinding], name: str) -> Ints:
+    """One column of numbers of all partial findings that have it."""
+    return together(np.asarray(part.data.get(name, ()), np.int64) for part in parts)
 
 
 def chunks(values: Ints) -> Iterator[slice]:

@@ -25,7 +25,7 @@ from linkflap.spark_verify.checks.parts.cleaning import (
     may_have_repeated,
     unsettled_payloads,
 )
-from linkflap.spark_verify.checks.parts.generations import log_of, source_log
+from linkflap.spark_verify.checks.parts.generations import log_of, not_captured, source_log
 from linkflap.spark_verify.checks.parts.logs import (
     NOWHERE,
     PLAIN,
@@ -33,6 +33,7 @@ from linkflap.spark_verify.checks.parts.logs import (
     among,
     copies,
     distinct,
+    each_at,
     locate,
     read,
 )
@@ -247,11 +248,11 @@ def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | Unj
     finals = view.canonical()
     for mirrored_range in (*past.mirrored_ranges, *(_far(view) if end_to_end else ())):
         if mirrored_range.destination not in finals:
-            yield Unjudged(f"no log of {mirrored_range.destination} was captured for {view.tp}")
+            yield not_captured(view, mirrored_range.destination)
             continue
         source = source_log(view, past, mirrored_range.source, mirrored_range.source_generation)
         if source is None:
-            yield Unjudged(f"no log of {mirrored_range.source} was captured for {view.tp}")
+            yield not_captured(view, mirrored_range.source)
             continue
         final = read(finals[mirrored_range.destination])
         if view.guarantee.offsets_kept or mirrored_range.far:
@@ -268,6 +269,11 @@ def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | Unj
             # A destination that is to follow is emptied: what it had before that speaks.
             generation = past.generations[mirrored_range.destination][mirrored_range.generation]
             yield hop(view, mirrored_range, generation, source, log_of(view, generation) or final)
+
+
+def compared_hops(view: PartitionView) -> Iterator[Hop]:
+    """Every mirrored range whose logs were captured, compared."""
+    return (each for each in hops(view) if isinstance(each, Hop))
 
 
 def _far(view: PartitionView) -> Iterator[MirroredRange]:
@@ -518,9 +524,5 @@ def aborted_or_open(compared: Hop, uids: Ints) -> Ints:
     """Per uid, the index of its record at the source when that is neither plain nor committed
     there, else -1."""
     at = locate(compared.source.records.uid, uids)
-    hidden = (
-        (at >= 0) & (compared.source.record_state[at] > PLAIN) & ~compared.source.visible[at]
-        if len(compared.source.visible)
-        else at >= 0
-    )
-    return np.where(hidden, at, -1).astype(np.int64)
+    hidden = each_at(compared.source.record_state, at, PLAIN) > PLAIN
+    return np.where(hidden & ~each_at(compared.source.visible, at, True), at, -1)

@@ -14,6 +14,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from linkflap.harness.guarantees import declared
+from linkflap.harness.model.events import FailoverRefused
 from linkflap.harness.model.faults import REVERSE
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.payload import PROCESS_SHIFT
@@ -27,7 +28,6 @@ from linkflap.spark_verify.facts.partition_facts import (
     LogTruncation,
     MirrorStop,
     PartitionFacts,
-    Refusal,
     ReplicaSample,
     RunFacts,
     Window,
@@ -306,7 +306,7 @@ class History(TypedDict, total=False):
     budgets: Budgets | None
     compacted: Mapping[str, int] | None
     deaths: Mapping[str, int] | None
-    refusals: Sequence[Refusal]
+    refusals: Sequence[FailoverRefused]
     drained: frozenset[str]
     descriptions: Sequence[Description]
     disagreements: Sequence[Disagreement]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
+
+from linkflap.harness.model.events import FailoverRefused
 from linkflap.harness.model.scenario import Budgets
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import PartialFinding
-from linkflap.spark_verify.facts.partition_facts import Refusal
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import SECOND, Log, commit, poll, promoted, samples, send, view
 from tests.unit.checks.round_trip import trip
@@ -37,10 +39,10 @@ def failed_over(budgets: Budgets) -> PartitionView:
     )
 
 
-REFUSED = Refusal(
-    link="A->B", kind="forced", error="INVALID_CLUSTER_MIRROR_STATES", code=145, seconds=60.0
+REFUSED = FailoverRefused(
+    link="A->B", mode="forced", error="INVALID_CLUSTER_MIRROR_STATES", code=145, seconds=60.0
 )
-REFUSED_ELSEWHERE = replace(REFUSED, link="C->B")
+REFUSED_ELSEWHERE = msgspec.structs.replace(REFUSED, link="C->B")
 ACCEPTED = {
     "measured only": (failed_over(Budgets()), {"B/native": 1}),
     "within its budgets": (failed_over(Budgets(rpo_records=2, rto_seconds=4.0)), {"B/native": 1}),
@@ -74,7 +76,7 @@ REJECTS = {
 
 
 def test_a_refused_failover_is_one_however_often_and_of_a_reversed_mirror_too() -> None:
-    twice = [REFUSED, replace(REFUSED, link="B->A", kind="planned")]
+    twice = [REFUSED, msgspec.structs.replace(REFUSED, link="B->A", mode="planned")]
     seen = view([A3, Log("B").data(1)], sends=ACKED, refusals=twice)
     assert anomalies("failover", seen) == [
         ("failover-refused", "B", -1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import pytest
@@ -20,13 +20,13 @@ from linkflap.harness.log.coordinators import (
     PREPARE_ABORT,
     PREPARE_COMMIT,
 )
+from linkflap.harness.model.events import FailoverRefused
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import PartialFinding, Unjudged
 from linkflap.spark_verify.checks.parts.logs import high_watermarks_of, read, recompute_last_stable
 from linkflap.spark_verify.facts.partition_facts import (
     LogTruncation,
     MirrorStop,
-    Refusal,
     ReplicaSample,
     Window,
 )
@@ -743,10 +743,10 @@ def test_a_transaction_left_open_by_an_offset_keeping_mirror_hangs(
     ids=["source dead", "source alive", "source alive again", "the transaction is the mirror's"],
 )
 def test_a_refused_failover_leaves_the_dead_sources_transactions_open(
-    kind: str, mirror: str, dead: str, found: list[tuple[str, str, int]]
+    kind: Literal["planned", "forced"], mirror: str, dead: str, found: list[tuple[str, str, int]]
 ) -> None:
     """At once, not only after the timeout: no coordinator is left that could end it."""
-    refusal = Refusal(link="A->B", kind=kind, error="NOT_STOPPED", code=145, seconds=60.0)
+    refusal = FailoverRefused(link="A->B", mode=kind, error="NOT_STOPPED", code=145, seconds=60.0)
     logs = [Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end=None)]
     seen = view(
         logs,
@@ -772,7 +772,7 @@ def test_a_refused_failover_leaves_the_dead_sources_transactions_open(
 def test_down_the_chain_nothing_ends_it_either(
     link: str, found: list[tuple[str, str, int]]
 ) -> None:
-    refusal = Refusal(link=link, kind="forced", error="NOT_STOPPED", code=145, seconds=60.0)
+    refusal = FailoverRefused(link=link, mode="forced", error="NOT_STOPPED", code=145, seconds=60.0)
     logs = [Log("A").txn(1, pid=7), *(Log(name).txn(1, pid=7, end=None) for name in "BC")]
     marks = {name: samples((0, 1)) for name in "BC"}
     seen = view(

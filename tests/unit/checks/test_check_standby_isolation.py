@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Unpack
 
+from linkflap.harness.model.events import FailoverRefused
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding
-from linkflap.spark_verify.facts.partition_facts import Description, LogTruncation, Refusal, Window
+from linkflap.spark_verify.facts.partition_facts import Description, LogTruncation, Window
 from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import SECOND, History, Log, promoted, send, view
@@ -25,7 +26,7 @@ def at(second: int, *uids: int, acked: int, cluster: str = "B") -> Send:
 
 
 A = Log("A").data(1)
-REFUSED = Refusal(link="A->B", kind="forced", error="NOT_STOPPED", code=145, seconds=60.0)
+REFUSED = FailoverRefused(link="A->B", mode="forced", error="NOT_STOPPED", code=145, seconds=60.0)
 GIVEN_UP = Window(
     id="f", fault="failover-forced", target="A->B", start=SECOND, end=2 * SECOND, took_effect=False
 )

@@ -25,7 +25,7 @@ from tests.unit.checks.verdicts import findings
 
 BEFORE, ELECTED, AFTER = 10 * SECOND, 50 * SECOND, 60 * SECOND
 LOSS = Loss(
-    cluster="A", topic="A.t", partition=0, start=2, end=4, elected=ELECTED, deposed_epoch=1,
+    cluster="A", topic="A.t", partition=0, start=2, end=4, elected=ELECTED,
     elected_epoch=2, records=((3, 2, 2, 5),),
 )  # fmt: skip
 NOW = [Log("A").data(1, 2, 6, 7, 8, pid=5), Log("B").data(1, 2, 6, 7, 8, pid=5)]

@@ -13,7 +13,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Examined
 from linkflap.spark_verify.checks.parts.generations import every, marks_in, reads_in
 from linkflap.spark_verify.checks.read_committed_visibility import kernel
-from linkflap.spark_verify.facts.eras import FOREVER, eras, history
+from linkflap.spark_verify.facts.eras import FOREVER, history
 from linkflap.spark_verify.facts.partition_facts import LogPromotion, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
@@ -567,7 +567,8 @@ def test_a_log_that_was_never_truncated_has_one_generation() -> None:
 
 def eras_of(seen: PartitionView, cluster: str) -> list[tuple[str, str, str, int, int]]:
     return [
-        (e.origin, e.owner, e.source, e.start, e.end) for e in eras(seen.partition_facts, cluster)
+        (e.origin, e.owner, e.source, e.start, e.end)
+        for e in history(seen.partition_facts).generations[cluster][-1].eras
     ]
 
 
