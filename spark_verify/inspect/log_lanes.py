@@ -353,7 +353,7 @@ def _key(log: Drawn) -> LogKey:
     return log.captured.bounds.cluster, *log.key
 
 
-def _written(root: Path) -> Mapping[LogKey, _Columns]:
+def _written(root: Path) -> dict[LogKey, _Columns]:
     found: dict[LogKey, _Columns] = defaultdict(_Columns)
     damage: list[Damage] = []
     for row in RunReader(root).each(Operation, damage):

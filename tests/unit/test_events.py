@@ -43,7 +43,7 @@ from linkflap.harness.rundir.files import RENAMED
 from linkflap.recording.run_end import orphaned, stop_mirrors
 from linkflap.recording.world import RunWorld
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts.partition_facts import Description, Refusal
+from linkflap.spark_verify.facts.partition_facts import Description
 from linkflap.spark_verify.inspect.explain import explain
 from linkflap.spark_verify.read.plan import plan
 from linkflap.suite.folder import Plan, RunResult, SuiteFolder
@@ -267,10 +267,10 @@ def test_a_failover_that_was_refused_and_the_source_that_it_had_killed(tmp_path:
         "code": 145,
         "seconds": 60.0,
     }
-    writer.write(event("failover-refused", "A->B", **refused))
+    written = writer.write(event("failover-refused", "A->B", **refused))
     writer.close("finished")
     facts = plan(tmp_path / "run").facts
-    assert facts.refusals == (Refusal(link="A->B", **refused),)
+    assert facts.refusals == (written,)
     assert facts.deaths == {"A": began.time}, "what was open there can be ended by nobody"
 
 

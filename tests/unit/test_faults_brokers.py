@@ -205,7 +205,7 @@ def test_a_window_lost_exactly_what_its_bite_lists(tmp_path: Any) -> None:
     (window,) = planned(tmp_path, bitten_by(row)).facts.windows
     assert window.lost == (
         Loss(
-            cluster="A", topic="A.t", partition=1, start=3, end=8, elected=5, deposed_epoch=4,
+            cluster="A", topic="A.t", partition=1, start=3, end=8, elected=5,
             elected_epoch=6, records=row.records, markers=row.markers,
         ),
     )  # fmt: skip
