@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Unpack
 
 import pytest
 
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
-from linkflap.spark_verify.facts.view import NULL
+from linkflap.spark_verify.facts.view import NULL, PartitionView, Watermarks
 from tests.unit.checks.histories import (
     SECOND,
     History,
@@ -232,21 +233,6 @@ def test_a_transaction_that_was_open_when_truncated_was_promised_to_nobody(
     assert anomalies(NAME, seen) == found
 
 
-def test_a_tail_missing_after_a_planned_failover() -> None:
-    seen = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(1, kind="planned")])
-    assert anomalies(NAME, seen) == [("lost-write", "A", 1)]
-
-
-def test_a_tail_that_a_reader_on_the_destination_had_got() -> None:
-    lost = view(
-        [A3, Log("B").data(1)],
-        sends=ACKED,
-        promotions=[promoted(3)],
-        reads=[poll((1, 2), cluster="B")],
-    )
-    assert anomalies(NAME, lost) == [("lost-write", "A", 1)]
-
-
 @pytest.mark.parametrize(("isolation", "lost"), [("read_uncommitted", 0), ("read_committed", 1)])
 def test_what_the_failover_aborted_had_been_shown_to_those_alone_who_read_committed(
     isolation: str, lost: int
@@ -257,78 +243,59 @@ def test_what_the_failover_aborted_had_been_shown_to_those_alone_who_read_commit
     assert anomalies(NAME, seen) == [("lost-write", "A", 1)] * lost
 
 
-def test_a_tail_that_a_high_watermark_of_the_destination_had_covered() -> None:
-    lost = view(
-        [A3, Log("B").data(1)],
-        sends=ACKED,
-        promotions=[promoted(3)],
-        watermarks={"B": samples((2, 2))},
-    )
-    assert anomalies(NAME, lost) == [("lost-write", "A", 1)]
-
-
-def test_a_truncated_tail_that_no_reader_got_is_not_a_lost_write() -> None:
-    lost = view(
-        [A3, Log("B").data(1)],
-        sends=ACKED,
-        promotions=[promoted(3)],
-        watermarks={"B": samples((1, 1))},
-    )
-    assert anomalies(NAME, lost) == []
-
-
-def test_a_high_watermark_above_the_promotion_offset_proves_nothing_about_the_mirrored_era() -> (
-    None
-):
-    seen = view(
-        [A3, Log("B").data(1).data(8)],
-        sends=ACKED,
-        promotions=[promoted(1)],
-        watermarks={"B": samples((2, 2))},
-    )
-    assert anomalies(NAME, seen) == []
-
-
 def written_later(at: int) -> Send:
     """B acknowledged its own 8 at offset 3, sent at this time; the promotion was at second 501."""
     return replace(send(8, acked=3, cluster="B"), invoked=at * SECOND)
 
 
-GAP = [A3, Log("B").data(1).skip(2).data(8)]
+SHORT, OWN = Log("B").data(1), Log("B").data(1).skip(2).data(8)
 
 
-def test_after_the_first_native_write_a_high_watermark_proves_nothing() -> None:
-    marks = {"B": samples(*[(1, 1)] * 509, *[(4, 4)] * 20)}
-    seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], watermarks=marks)
-    assert anomalies(NAME, seen) == []
+def tail(b: Log = SHORT, **given: Unpack[History]) -> PartitionView:
+    """A has 1 2 3, of which B has 1; B's own record, if it has one, is at offset 3."""
+    written = [written_later(505)] if b is OWN else []
+    usual: History = {"sends": [*ACKED, *written], "promotions": [promoted(3)]}
+    return view([A3, b], **(usual | given))
 
 
-def test_until_the_first_native_write_a_high_watermark_speaks_of_the_mirrored_tail() -> None:
-    marks = {"B": samples(*[(1, 1)] * 501, *[(3, 3)] * 20)}
-    seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], watermarks=marks)
-    assert anomalies(NAME, seen) == [("lost-write", "A", 1)]
-    unwritten = view(
-        [A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], watermarks=marks
-    )
-    assert anomalies(NAME, unwritten) == [("lost-write", "A", 1)]
+def shown(*marks: tuple[int, int], late: int = 0) -> dict[str, Watermarks]:
+    """High watermarks of B, each with how many samples had it, which returned so many seconds
+    later."""
+    found = samples(*[(high, high) for high, times in marks for _ in range(times)])
+    return {"B": replace(found, returned=found.returned + late * SECOND)}
 
 
-def test_a_sample_that_was_under_way_at_the_first_native_write_proves_nothing() -> None:
-    marks = {"B": samples(*[(1, 1)] * 504, (3, 3))}
-    late = replace(marks["B"], returned=marks["B"].returned + SECOND)
-    seen = view(
-        GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], watermarks={"B": late}
-    )
-    assert anomalies(NAME, seen) == []
+TAILS = {
+    "missing after a planned failover": (tail(promotions=[promoted(1, kind="planned")]), True),
+    "got by a reader on the destination": (tail(reads=[poll((1, 2), cluster="B")]), True),
+    "passed by a reader's position": (tail(reads=[poll(cluster="B", position=2)]), True),
+    "passed by a reader's position once B had written": (
+        tail(OWN, reads=[poll(cluster="B", position=4, at=600 * SECOND)]),
+        False,
+    ),
+    "covered by a high watermark": (tail(watermarks=shown((2, 1))), True),
+    "above every high watermark": (tail(watermarks=shown((1, 1))), False),
+    "below a high watermark that was above the promotion offset": (
+        tail(Log("B").data(1).data(8), promotions=[promoted(1)], watermarks=shown((2, 1))),
+        False,
+    ),
+    "covered after the promotion, and B wrote nothing": (
+        tail(watermarks=shown((1, 501), (3, 20))),
+        True,
+    ),
+    "covered before B wrote": (tail(OWN, watermarks=shown((1, 501), (3, 20))), True),
+    "covered after B had written": (tail(OWN, watermarks=shown((1, 509), (4, 20))), False),
+    "covered by a sample that was under way when B wrote": (
+        tail(OWN, watermarks=shown((1, 504), (3, 1), late=1)),
+        False,
+    ),
+}
 
 
-def test_a_tail_that_a_readers_position_had_passed() -> None:
-    passed = poll(cluster="B", position=2, at=100 * SECOND)
-    lost = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], reads=[passed])
-    assert anomalies(NAME, lost) == [("lost-write", "A", 1)]
-    later = poll(cluster="B", position=4, at=600 * SECOND)
-    seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], reads=[later])
-    assert anomalies(NAME, seen) == []
+@pytest.mark.parametrize("case", TAILS)
+def test_a_missing_tail_is_lost_where_the_destination_had_shown_it(case: str) -> None:
+    seen, lost = TAILS[case]
+    assert anomalies(NAME, seen) == [("lost-write", "A", 1)] * lost
 
 
 DIED = 50 * SECOND
