@@ -34,10 +34,6 @@ class MirrorFactory(Protocol):
     ) -> Mirror: ...
 
 
-def _plays_all(_scenario: Scenario) -> str | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorKind:
     """One kind of mirror.
@@ -56,7 +52,7 @@ class MirrorKind:
     options: Callable[[Mapping[str, Option]], DataclassInstance]
     about: Mapping[str, OptionAbout]
     sound: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)
-    refusal: Callable[[Scenario], str | None] = _plays_all
+    refusal: Callable[[Scenario], str | None] = lambda _: None
     without: Mapping[str, str] = field(default_factory=dict)
     not_in: Mapping[str, str] = field(default_factory=dict)
     asks_source: bool = False
@@ -168,14 +164,14 @@ def check_played(scenario: Scenario, runtime: str = "process") -> None:
             f"NOT APPLICABLE: mirror {kind} cannot be played in runtime {runtime}: "
             f"{MIRRORS[kind].not_in[runtime]}"
         )
-    if reason := MIRRORS[scenario.mirror.kind].refusal(scenario):
-        raise InputError(reason)
     for fault in scenario.schedule:
         if reason := MIRRORS[kind].without.get(fault.fault):
             raise InputError(
                 f"NOT APPLICABLE: fault {fault.id!r} ({fault.fault}) does not apply to mirror "
                 f"{kind}: {reason}"
             )
+    if reason := MIRRORS[kind].refusal(scenario):
+        raise InputError(reason)
 
 
 def _check_no_mirror(scenario: Scenario) -> None:

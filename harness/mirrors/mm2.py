@@ -12,15 +12,13 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Final, Literal
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
-    KafkaError,
     KafkaException,
     Message,
     Producer,
@@ -36,13 +34,14 @@ from linkflap.harness.mirrors.topics import (
     copy_topics,
     data_topics,
     ends_on,
+    read_to_end,
     reader,
+    tail,
 )
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.events import MirrorState, MirrorStopped
 from linkflap.harness.model.protocols import (
     Deployment,
-    FailoverKind,
     Mirror,
     Recorder,
     Service,
@@ -52,10 +51,8 @@ from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.security import entered_by
 from linkflap.harness.model.topology import (
     ANY_NAME,
-    CANARY,
     LinkSpec,
     hyphen_free,
-    topic_name,
     topic_pattern,
 )
 from linkflap.harness.model.wait import until
@@ -134,24 +131,11 @@ class ConnectProgress:
         known = self._admin.list_topics(timeout=10).topics
         if not all(topic in known for topic in self._topics):
             return False
-        self._reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in self._topics])
+        starts = [TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in self._topics]
+        what = f"Connect's internal topics of {self._link.name}"
+        for message in read_to_end(self._reader, starts, within=20, what=what):
+            self._take(message)
         self._assigned = True
-        ended: set[str] = set()
-
-        def read_through() -> bool:
-            for message in self._reader.consume(_BATCH, timeout=0.05):
-                if _at_end(message):
-                    ended.add(message.topic() or "")
-                else:
-                    self._take(message)
-            return len(ended) == len(self._topics)
-
-        until(
-            read_through,
-            within=20,
-            what=f"Connect's internal topics of {self._link.name}",
-            state=lambda: sorted(ended),
-        )
         return True
 
     def _take(self, message: Message) -> None:
@@ -208,11 +192,6 @@ def _text(key: str | bytes) -> str:
     return key.decode() if isinstance(key, bytes) else key
 
 
-def _at_end(message: Message) -> bool:
-    error = message.error()
-    return error is not None and error.code() == KafkaError._PARTITION_EOF
-
-
 class Gap:
     """Counts the records of the source between two offsets that a consumer with the mirror's
     isolation level gets.
@@ -235,37 +214,16 @@ class Gap:
         if kept and kept[:2] == (start, end):
             return kept[2]
         try:
-            counted = sum(1 for _ in self._records(partition, start, end, within))
+            what = f"the tail of {partition[0]}-{partition[1]}"
+            starts = [TopicPartition(*partition, start)]
+            tail_of = read_to_end(self._reader, starts, within=within, what=what)
         except DeadlineExceeded:
             return None
-        self._counts[partition] = (start, end, counted)
-        return counted
-
-    def _records(
-        self, partition: Partition, start: int, end: int, within: float
-    ) -> Iterator[Message]:
-        self._reader.assign([TopicPartition(*partition, start)])
-        taken: list[Message] = []
-
-        def read_through() -> bool:
-            for message in self._reader.consume(_BATCH, timeout=0.05):
-                offset = message.offset()
-                if _at_end(message) or (offset is not None and offset >= end):
-                    return True
-                if message.error() is None:
-                    taken.append(message)
-            return False
-
-        try:
-            until(
-                read_through,
-                within=within,
-                what=f"the tail of {partition[0]}-{partition[1]}",
-                every=0.0,
-            )
         finally:
             self._reader.unassign()
-        yield from taken
+        counted = sum((message.offset() or 0) < end for message in tail_of)
+        self._counts[partition] = (start, end, counted)
+        return counted
 
 
 START_SECONDS: Final = 90.0
@@ -346,8 +304,7 @@ class MirrorMaker(MirrorBase):
         # more.
         tasks = min(self._options.tasks, 1 + sum(data_topics(self._there, self._homes).values()))
         self._service.start()
-        topic = topic_name(self.link.source, CANARY)
-        canary = Canary(self._source.bootstrap, self._destination.bootstrap, topic)
+        canary = Canary(self._source.bootstrap, self._destination.bootstrap, self._canary)
         try:
             what = f"{tasks} tasks and a record to cross {self.link.name}"
             through = partial(self._through, canary, tasks)
@@ -355,7 +312,7 @@ class MirrorMaker(MirrorBase):
         except DeadlineExceeded as error:
             raise DeadlineExceeded(
                 f"mirror mm2 on {self.link.name} did not start: {error}; its log "
-                f"ends:\n{_tail(self._service.log)}"
+                f"ends:\n{tail(self._service.log)}"
             ) from error
         finally:
             canary.close()
@@ -365,7 +322,7 @@ class MirrorMaker(MirrorBase):
         if not self._service.alive:
             raise SetupError(
                 f"mirror mm2 on {self.link.name} ended while it started; its log "
-                f"ends:\n{_tail(self._service.log)}"
+                f"ends:\n{tail(self._service.log)}"
             )
         with self._asking:
             running = len(self._progress.running_tasks()) if self._refresh() else 0
@@ -437,7 +394,7 @@ class MirrorMaker(MirrorBase):
                             connector=connector,
                             task=-1,
                             state="NONE",
-                            trace=_tail(self._service.log),
+                            trace=tail(self._service.log),
                         )
                     )
 
@@ -463,11 +420,6 @@ class MirrorMaker(MirrorBase):
                 f"transactional id {transactional_id} of {self.link.name} could not be taken over "
                 f"({error.args[0].str()}); is {self.link.destination} healthy?"
             ) from error
-
-    def fail_over(self, kind: FailoverKind) -> None:
-        """Does the same for both kinds: stops."""
-        del kind
-        self.stop()
 
     def promotion(self) -> Mapping[Partition, int]:
         return self._ends.known(SETTLE_SECONDS)
@@ -510,10 +462,3 @@ class MirrorMaker(MirrorBase):
             return end - position
         counted = self._gap.count(partition, position, end, within=_ASK_SECONDS)
         return end - position if counted is None else counted
-
-
-def _tail(log: Path, lines: int = 15) -> str:
-    try:
-        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
-    except OSError as error:
-        return f"(no log: {error.strerror})"

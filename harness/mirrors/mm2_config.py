@@ -11,11 +11,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 from linkflap.harness.guarantees.mm2 import CHECKPOINT_CONNECTOR, INTERVALS, OFFSET_LAG
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.option import OptionAbout, reason_against
+from linkflap.harness.model.option import OptionAbout, checked_options, reason_against
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.security import FILE_PROVIDER, security_of
 from linkflap.harness.model.texts import nearest
@@ -30,20 +30,15 @@ TRANSACTION_TIMEOUT_MS: Final = 10_000
 Delivery = Literal["at-least-once", "exactly-once"]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 
-_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
-    "delivery": ("at-least-once", "exactly-once"),
-    "isolation": ("read_committed", "read_uncommitted"),
-}
-_MOST_TASKS: Final = 64
 ABOUT: Final[Mapping[str, OptionAbout]] = {
-    "delivery": OptionAbout(
-        choices=_CHOICES["delivery"],
-        default="at-least-once",
+    "delivery": OptionAbout.one_of(
+        "at-least-once",
+        "exactly-once",
         about="exactly-once: the worker writes in transactions (KIP-618)",
     ),
-    "isolation": OptionAbout(
-        choices=_CHOICES["isolation"],
-        default="read_committed",
+    "isolation": OptionAbout.one_of(
+        "read_committed",
+        "read_uncommitted",
         about="isolation level of its consumer at the source",
     ),
     "groups": OptionAbout(
@@ -51,13 +46,11 @@ ABOUT: Final[Mapping[str, OptionAbout]] = {
         default=".*",
         about="consumer groups whose offsets are synced every second (KIP-545)",
     ),
-    "tasks": OptionAbout(
-        takes=f"1 to {_MOST_TASKS}", default=2, about="tasks.max of its connectors"
-    ),
+    "tasks": OptionAbout(default=2, low=1, high=64, about="tasks.max of its connectors"),
 }
 """The options, as the command line lists them."""
 SOUND: Final[Mapping[str, tuple[Option, ...]]] = {
-    "delivery": _CHOICES["delivery"],
+    "delivery": ABOUT["delivery"].choices,
     "tasks": (1, 2, 4),
 }
 """Options and values with which runs are expected to be valid."""
@@ -86,23 +79,11 @@ def options(given: Mapping[str, Option]) -> Mm2Options:
                 f"mirror mm2 takes no {name}: {name.partition('.')[0]} change records on their way,"
                 " so that none could be compared with its source; leave it out"
             )
-        if name not in ABOUT and "." not in name:
-            raise InputError(
-                f"mirror mm2 has no option {name!r}{nearest(name, ABOUT)}; it has "
-                f"{', '.join(ABOUT)}, and MirrorMaker 2's own settings, such as offset.lag.max"
-            )
+    own = {name: value for name, value in given.items() if name in ABOUT or "." not in name}
+    beside = ", and MirrorMaker 2's own settings, such as offset.lag.max"
+    chosen = checked_options("mm2", own, ABOUT, beside=beside)
     settings(given)
-    for name, choices in _CHOICES.items():
-        if name in given and given[name] not in choices:
-            raise InputError(
-                f"option {name} of mirror mm2 is {given[name]!r}; it must be {' or '.join(choices)}"
-            )
-    return Mm2Options(
-        delivery=cast(Delivery, given.get("delivery", "at-least-once")),
-        isolation=cast(IsolationLevel, given.get("isolation", "read_committed")),
-        groups=_groups(given.get("groups", ".*")),
-        tasks=_tasks(given.get("tasks", 2)),
-    )
+    return Mm2Options(**{**chosen, "groups": _groups(chosen["groups"])})
 
 
 _OF_CLIENTS: Final = re.compile(r"(consumer|producer)\.[a-z][a-z.]*")
@@ -178,15 +159,6 @@ def _groups(value: Option) -> str:
         raise InputError(
             f"option groups of mirror mm2 is {value!r}, which Java rejects as a regular "
             f"expression: {reason}; correct it, or separate several patterns with commas"
-        )
-    return value
-
-
-def _tasks(value: Option) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_TASKS:
-        raise InputError(
-            f"option tasks of mirror mm2 is {value!r}; it must be a whole number from 1 to "
-            f"{_MOST_TASKS}"
         )
     return value
 

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Final, Literal, Self
 
 from confluent_kafka import (
@@ -26,14 +27,15 @@ from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
+    Message,
     Producer,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
-from linkflap.harness.model.events import MirrorCrashed, MirrorStarted
-from linkflap.harness.model.protocols import Cluster, Deployment, Recorder
+from linkflap.harness.model.events import MirrorCrashed, MirrorStarted, Truncation
+from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Recorder
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import CANARY, LinkSpec, is_data_topic, topic_name
 from linkflap.harness.model.wait import until
@@ -41,6 +43,7 @@ from linkflap.harness.wire.offsets import Partition, bounds, quiet, settings_on_
 
 _SECONDS: Final = 20.0
 PATIENCE: Final = 60.0
+_BATCH: Final = 5000
 NO_TIME: Final = frozenset(
     {
         KafkaError._TIMED_OUT,
@@ -199,6 +202,58 @@ def reader(bootstrap: str, isolation: str) -> Consumer:
     )
 
 
+def read_to_end(
+    consumer: Consumer, starts: Sequence[TopicPartition], *, within: float, what: str
+) -> list[Message]:
+    """The records of these partitions from their offsets to the present end, with a consumer from
+    `reader`, which stays assigned to them. Raises DeadlineExceeded."""
+    consumer.assign(list(starts))
+    found: list[Message] = []
+    left = {(each.topic, each.partition) for each in starts}
+
+    def read() -> bool:
+        for message in consumer.consume(_BATCH, timeout=0.05):
+            error = message.error()
+            if error is None:
+                found.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                left.discard((message.topic() or "", message.partition() or 0))
+        return not left
+
+    until(read, within=within, every=0.0, what=what, state=lambda: sorted(left))
+    return found
+
+
+def write_record(
+    bootstrap: str, topic: str, value: bytes, *, partition: int = 0, within: float = 20.0
+) -> tuple[KafkaError | None, int]:
+    """Writes one record. Returns why it was not acknowledged, if so, and its offset, -1 if that is
+    unknown. Raises DeadlineExceeded.
+
+    The producer is not idempotent, so that it allocates no producer id: the producer ids of
+    clusters are checked.
+    """
+    settings = {"enable.idempotence": False, "acks": "all", "linger.ms": 0}
+    producer = Producer(quiet(bootstrap) | settings)
+    reports: list[tuple[KafkaError | None, int]] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        offset = None if error else message.offset()
+        reports.append((error, -1 if offset is None else offset))
+
+    producer.produce(topic, value, partition=partition, on_delivery=delivered)
+    try:
+        until(
+            lambda: producer.flush(0.1) == 0 and reports,
+            within=within,
+            what=f"a record to be written to {topic}-{partition}",
+        )
+    except DeadlineExceeded:
+        producer.purge()
+        raise
+    return reports[0]
+
+
 class Canary:
     """Writes the record when it is made. Once it has arrived, `arrived` stays true. The topic has
     one partition and exists on both sides."""
@@ -210,24 +265,7 @@ class Canary:
         # From the beginning: canaries are few, and asking a broker for the end of a topic this new
         # may fail.
         self._reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
-        self._write(source, topic)
-
-    def _write(self, source: str, topic: str) -> None:
-        # Not idempotent, so that the canary allocates no producer id: the producer ids of clusters
-        # are checked.
-        producer = Producer(
-            quiet(source) | {"enable.idempotence": False, "acks": "all", "linger.ms": 0}
-        )
-        producer.produce(topic, self._token, partition=0)
-        try:
-            until(
-                lambda: producer.flush(0.1) == 0,
-                within=20,
-                what=f"the canary to be written to {topic}",
-            )
-        except DeadlineExceeded:
-            producer.purge()
-            raise
+        write_record(source, topic, self._token)
 
     def arrived(self) -> bool:
         self._arrived = self._arrived or any(
@@ -316,6 +354,7 @@ class MirrorBase:
             else reverses._homes
         )
         self._nth: int = 0 if reverses is None else reverses._nth + 1
+        self._canary = topic_name(link.source, CANARY)
 
     @cached_property
     def _there(self) -> AdminClient:
@@ -330,6 +369,14 @@ class MirrorBase:
         link = LinkSpec(source=self.link.destination, destination=self.link.source)
         return type(self)(self.spec, link, self._deployment, self._recorder, reverses=self)
 
+    def stop(self) -> None:
+        raise NotImplementedError
+
+    def fail_over(self, kind: FailoverKind) -> None:
+        """Does the same for both kinds: stops."""
+        del kind
+        self.stop()
+
     def _record_start(self, options: Mapping[str, object], began: float) -> None:
         self._recorder.write(
             MirrorStarted(
@@ -342,3 +389,24 @@ class MirrorBase:
 
     def _record_crash(self, by: str = "SIGKILL") -> None:
         self._recorder.write(MirrorCrashed(link=self.link.name, by=by))
+
+    def _record_truncation(self, partition: Partition, offset: int, end: int) -> None:
+        """A log of the destination that ended at `end` was truncated to `offset`."""
+        self._recorder.write(
+            Truncation(
+                link=self.link.name,
+                cluster=self.link.destination,
+                topic=partition[0],
+                partition=partition[1],
+                offset=offset,
+                end=end,
+            )
+        )
+
+
+def tail(log: Path, lines: int = 15) -> str:
+    """The last lines of a log."""
+    try:
+        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    except OSError as error:
+        return f"(no log: {error.strerror})"

@@ -6,10 +6,13 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Option
+from linkflap.harness.model.texts import nearest
 
 _LARGEST: Final = 1e15
 """No option is larger; every whole number up to it is exact as a float."""
@@ -35,16 +38,17 @@ class OptionAbout:
     @property
     def values(self) -> str:
         """Allowed values, on one line."""
-        return " | ".join(self.choices) or self.takes or self._legal
+        return " | ".join(self.choices) or self.takes or self.legal
 
     def checked(self, value: Option) -> Option:
         """A value that a user gave, with the type of the default. Raises ValueError, which says how
         to fix it."""
-        if not self._is_legal(value):
-            raise ValueError(f"give {self._legal}")
+        if not self.is_legal(value):
+            raise ValueError(f"give {self.legal}")
         return value if isinstance(value, bool | str) else type(self.default)(value)
 
-    def _is_legal(self, value: Option) -> bool:
+    def is_legal(self, value: Option) -> bool:
+        """Whether a user may give this value."""
         if isinstance(self.default, bool | str):
             legal = isinstance(value, type(self.default))
             return legal and (not self.choices or value in self.choices)
@@ -55,7 +59,8 @@ class OptionAbout:
         return isinstance(self.default, float) or float(value).is_integer()
 
     @property
-    def _legal(self) -> str:
+    def legal(self) -> str:
+        """What a user may give, in words."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         if isinstance(self.default, bool):
@@ -66,6 +71,27 @@ class OptionAbout:
         if math.isinf(self.high):
             return f"{number} of {self.low:.10g} or more"
         return f"{number} from {self.low:.10g} to {self.high:.10g}"
+
+
+def checked_options(
+    mirror: str, given: Mapping[str, Option], about: Mapping[str, OptionAbout], *, beside: str = ""
+) -> dict[str, Any]:
+    """The value of each option of a mirror: the user's, else its default. Texts of no `choices` are
+    not checked. Raises InputError for an unknown option, which lists the valid ones and what the
+    mirror takes `beside` them, and for an illegal value."""
+    for name, value in given.items():
+        if name not in about:
+            raise InputError(
+                f"mirror {mirror} has no option {name!r}{nearest(name, about)}; it has "
+                f"{', '.join(about)}{beside}"
+            )
+        if not about[name].takes and not about[name].is_legal(value):
+            legal = " or ".join(about[name].choices) or about[name].legal
+            raise InputError(f"option {name} of mirror {mirror} is {value!r}; it must be {legal}")
+    chosen: dict[str, Any] = {name: each.default for name, each in about.items()}
+    for name, value in given.items():
+        chosen[name] = value if about[name].takes else about[name].checked(value)
+    return chosen
 
 
 _NAMED_GROUP: Final = re.compile(r"\(\?<(?=[A-Za-z])")

@@ -15,7 +15,6 @@ from typing import Final
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import (
     CLIENT,
-    Access,
     AuthenticationRefused,
     Login,
     Unanswered,
@@ -24,20 +23,18 @@ from linkflap.harness.wire.access import (
     logging_in,
 )
 from linkflap.harness.wire.bulk import Buffer, Pieces
-from linkflap.harness.wire.messages import Malformed, Message
+from linkflap.harness.wire.messages import Error, Malformed, Message
 from linkflap.harness.wire.stream import Stream
 
 _CONNECT_SECONDS: Final = 3.0
 
 
 class Connection:
-    """A connection to the node at `address` (host:port), with the credentials of the address, or
-    `access`. Calls of several tasks take turns."""
+    """A connection to the node at `address` (host:port), with the credentials of the address. Calls
+    of several tasks take turns."""
 
-    def __init__(self, address: str, *, client: str = CLIENT, access: Access | None = None) -> None:
-        self.address = address
-        self._access = access_to(address) if access is None else access
-        self._client = client
+    def __init__(self, address: str) -> None:
+        self.address, self._access = address, access_to(address)
         self._stream: Stream | None = None
         self._correlation = 0
         self._turn = asyncio.Lock()
@@ -47,7 +44,7 @@ class Connection:
         connection broke."""
         async with self._turn:
             self._correlation += 1
-            frame = messages.encode_request(api, version, self._correlation, self._client, body)
+            frame = messages.encode_request(api, version, self._correlation, CLIENT, body)
             answer = await self._exchange(frame, within)
             try:
                 return messages.decode_response(api, version, answer)
@@ -97,7 +94,7 @@ class Connection:
             asked = next(dialogue)
             while True:
                 api, version, body = asked
-                await stream.write(messages.encode_request(api, version, 0, self._client, body))
+                await stream.write(messages.encode_request(api, version, 0, CLIENT, body))
                 asked = dialogue.send(messages.decode_response(api, version, await stream.read()))
         except StopIteration:
             return
@@ -113,8 +110,8 @@ class Connection:
 class AnyOf:
     """Several nodes that can each answer. Asks the one that answered last, then the others."""
 
-    def __init__(self, addresses: Iterable[str], *, client: str = CLIENT) -> None:
-        self._connections = [Connection(address, client=client) for address in addresses]
+    def __init__(self, addresses: Iterable[str]) -> None:
+        self._connections = [Connection(address) for address in addresses]
 
     @property
     def addresses(self) -> list[str]:
@@ -131,6 +128,20 @@ class AnyOf:
                 reasons.append(str(error))
                 self.turn()
         raise Unanswered("; ".join(reasons))
+
+    async def call_controller(
+        self, api: str, version: int, body: Message, *, within: float = 2.0
+    ) -> Message:
+        """The answer of the active controller, looked for among the nodes. Raises Unanswered while
+        there is none."""
+        for _ in range(3 * len(self._connections)):
+            answer = await self.call(api, version, body, within=within)
+            result = answer if hasattr(answer, "error_code") else answer.responses[0]
+            if result.error_code != Error.not_controller:
+                return answer
+            self.turn()
+            await asyncio.sleep(0.05)
+        raise Unanswered(f"none of {', '.join(self.addresses)} is the active controller")
 
     def turn(self) -> None:
         """Asks another node next."""

@@ -24,7 +24,6 @@ from linkflap.harness import mirrors
 from linkflap.harness.machine.java import Java
 from linkflap.harness.mirrors.cluster_mirroring import logs, mirror, settings, state_topic
 from linkflap.harness.mirrors.cluster_mirroring.admin import (
-    Answer,
     DescribeRow,
     MirrorAdmin,
     VerbRefused,
@@ -42,7 +41,13 @@ from linkflap.harness.mirrors.cluster_mirroring.state_topic import (
     latest,
 )
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, SetupError
-from linkflap.harness.model.events import Event, FailoverRefused, JournalPartition, MirrorStopped
+from linkflap.harness.model.events import (
+    Event,
+    FailoverRefused,
+    JournalPartition,
+    MirrorStopped,
+    MirrorVerb,
+)
 from linkflap.harness.model.faults import OF_BROKERS_MIRRORS
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.runtimes.distribution import cluster_mirroring
@@ -93,9 +98,9 @@ def refused(
 
 
 def test_a_verb_is_asked_again_until_it_is_accepted_and_what_was_refused_is_written_down() -> None:
-    notes: list[Answer] = []
-    answer = until_accepted("stop", refused(2), within=60, note=notes.append)
-    assert notes == [answer]
+    notes: list[MirrorVerb] = []
+    answer = until_accepted("A->B", "stop", refused(2), within=60, note=notes.append)
+    assert [(n.link, n.accepted, n.tries) for n in notes] == [("A->B", True, 3)]
     assert (answer.accepted, answer.tries, answer.refused) == (
         True,
         3,
@@ -104,17 +109,18 @@ def test_a_verb_is_asked_again_until_it_is_accepted_and_what_was_refused_is_writ
 
 
 def test_a_verb_that_is_refused_to_the_end_says_with_what() -> None:
-    notes: list[Answer] = []
+    notes: list[MirrorVerb] = []
     with pytest.raises(
         VerbRefused, match=r"stop was refused with INVALID_CLUSTER_MIRROR_STATES \(145\)"
     ):
-        until_accepted("stop", refused(1000), within=0.1, note=notes.append)
+        until_accepted("A->B", "stop", refused(1000), within=0.1, note=notes.append)
     assert [n.accepted for n in notes] == [False]
 
 
 def test_an_error_that_asking_again_cannot_change_is_raised_at_once() -> None:
     with pytest.raises(VerbRefused, match="ALREADY_EXISTS"):
         until_accepted(
+            "A->B",
             "create",
             refused(1, "CLUSTER_MIRROR_ALREADY_EXISTS", 136),
             within=60,
@@ -133,6 +139,7 @@ def stopping_mirror(monkeypatch: pytest.MonkeyPatch, *states: str) -> tuple[Any,
     monkeypatch.setattr(made, "lag", lambda: 0, raising=False)
     rows = [mirrored_row(n, state) for n, state in enumerate(states)]
     made.link, made._homes, made._destination = LinkSpec(source="A", destination="B"), ("A",), None
+    made._canary = "A.canary"
     made._recorder = SimpleNamespace(write=written.append)
     made._admin = SimpleNamespace(
         stop=lambda name, topics, patterns: None, describe=lambda name: rows

@@ -64,48 +64,15 @@ class VerbRefused(Exception):
         self.verb, self.name, self.code, self.message = verb, name, code, message
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """The answer to a verb: whether it was accepted, how often each error came (`refused`), and the
-    seconds until it was accepted or given up."""
-
-    verb: str
-    accepted: bool
-    tries: int
-    refused: Mapping[str, int]
-    seconds: float
-
-    @property
-    def written(self) -> VerbAnswer:
-        """As a part of another event."""
-        return VerbAnswer(
-            verb=self.verb,
-            accepted=self.accepted,
-            tries=self.tries,
-            refused=dict(self.refused),
-            seconds=self.seconds,
-        )
-
-    def event(self, link: str) -> MirrorVerb:
-        """As an event of its own."""
-        return MirrorVerb(
-            link=link,
-            verb=self.verb,
-            accepted=self.accepted,
-            tries=self.tries,
-            refused=dict(self.refused),
-            seconds=self.seconds,
-        )
-
-
 def until_accepted(
+    link: str,
     verb: str,
     ask: Callable[[], None],
     *,
     within: float,
-    note: Callable[[Answer], None],
+    note: Callable[[MirrorVerb], object],
     never: str = "",
-) -> Answer:
+) -> VerbAnswer:
     """Repeats a verb until it is accepted, and passes the answer to `note`. Raises the last
     VerbRefused at the deadline, or at once for the error `never`."""
     began, tries = time.monotonic(), 0
@@ -125,11 +92,15 @@ def until_accepted(
             return False
         return True
 
-    def answered(*, yes: bool) -> Answer:
+    def answered(*, yes: bool) -> VerbAnswer:
         seconds = round(time.monotonic() - began, 3)
-        answer = Answer(verb=verb, accepted=yes, tries=tries, refused=dict(errors), seconds=seconds)
-        note(answer)
-        return answer
+        refused = dict(errors)
+        note(
+            MirrorVerb(
+                link=link, verb=verb, accepted=yes, tries=tries, refused=refused, seconds=seconds
+            )
+        )
+        return VerbAnswer(verb=verb, accepted=yes, tries=tries, refused=refused, seconds=seconds)
 
     try:
         until(accepted, within=within, every=_EVERY, what=f"{verb} to be accepted")
@@ -226,6 +197,10 @@ DESCRIBE_EVERY: Final = 1.0
 T = TypeVar("T")
 
 
+def _answer(future: Handle, jvm: Handle) -> Handle:
+    return future.get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
+
+
 def _lacks(verb: str, error: Exception) -> SetupError:
     return SetupError(
         f"the Java Admin of this build has no verb {verb}, or has it with other arguments"
@@ -254,21 +229,20 @@ class MirrorAdmin:
 
     def create(self, name: str, configs: Mapping[str, str]) -> None:
         """Raises VerbRefused, like every verb here."""
-
-        def call(admin: Handle, java: Handle) -> Handle:
-            return admin.createClusterMirror(name, dict(configs), java.CreateClusterMirrorOptions())
-
-        self._do("create", call)
+        self._do(
+            "create",
+            lambda admin, java: admin.createClusterMirror(
+                name, dict(configs), java.CreateClusterMirrorOptions()
+            ),
+        )
 
     def start(self, name: str, topics: Sequence[str], patterns: Sequence[str]) -> None:
         """Starts these topics, and all existing and future topics of the source that match the
         patterns."""
 
         def call(admin: Handle, java: Handle) -> Handle:
-            options = (
-                java.StartMirrorTopicsOptions().includePatterns(list(patterns)).excludePatterns([])
-            )
-            return admin.startMirrorTopics(name, self._named(topics), options)
+            options = java.StartMirrorTopicsOptions().includePatterns(list(patterns))
+            return admin.startMirrorTopics(name, self._named(topics), options.excludePatterns([]))
 
         self._do("start", call)
 
@@ -276,44 +250,39 @@ class MirrorAdmin:
         """Promotes the destination for these topics."""
 
         def call(admin: Handle, java: Handle) -> Handle:
-            return admin.stopMirrorTopics(
-                name, self._named(topics), java.StopMirrorTopicsOptions().patterns(list(patterns))
-            )
+            options = java.StopMirrorTopicsOptions().patterns(list(patterns))
+            return admin.stopMirrorTopics(name, self._named(topics), options)
 
         self._do("stop", call)
 
     def pause(self, name: str, topics: Sequence[str]) -> None:
-        def call(admin: Handle, java: Handle) -> Handle:
-            return admin.pauseMirrorTopics(
+        self._do(
+            "pause",
+            lambda admin, java: admin.pauseMirrorTopics(
                 name, self._named(topics), java.PauseMirrorTopicsOptions()
-            )
-
-        self._do("pause", call)
+            ),
+        )
 
     def resume(self, name: str, topics: Sequence[str]) -> None:
-        def call(admin: Handle, java: Handle) -> Handle:
-            return admin.resumeMirrorTopics(
+        self._do(
+            "resume",
+            lambda admin, java: admin.resumeMirrorTopics(
                 name, self._named(topics), java.ResumeMirrorTopicsOptions()
-            )
-
-        self._do("resume", call)
+            ),
+        )
 
     def delete(self, name: str) -> None:
-        def call(admin: Handle, java: Handle) -> Handle:
-            return admin.deleteClusterMirror(name, java.DeleteClusterMirrorOptions())
-
-        self._do("delete", call)
+        self._do(
+            "delete",
+            lambda admin, java: admin.deleteClusterMirror(name, java.DeleteClusterMirrorOptions()),
+        )
 
     def setting(self, name: str, setting: str) -> str:
         """The value of one config of a mirror. Raises VerbRefused."""
 
         def read(admin: Handle, jvm: Handle) -> str:
             resource = settings_of(jvm, name)
-            found = (
-                admin.describeConfigs([resource])
-                .all()
-                .get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
-            )
+            found = _answer(admin.describeConfigs([resource]).all(), jvm)
             entry = found[resource].get(setting)
             return "" if entry is None else str(entry.value())
 
@@ -326,8 +295,7 @@ class MirrorAdmin:
             kinds = jvm.org.apache.kafka.clients.admin
             set_ = getattr(kinds, "AlterConfigOp$OpType").valueOf("SET")
             changes = [kinds.AlterConfigOp(kinds.ConfigEntry(setting, value), set_)]
-            asked = admin.incrementalAlterConfigs({settings_of(jvm, name): changes})
-            asked.all().get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
+            _answer(admin.incrementalAlterConfigs({settings_of(jvm, name): changes}).all(), jvm)
 
         self._with("alter-configs", write)
 
@@ -336,8 +304,7 @@ class MirrorAdmin:
         VerbRefused."""
 
         def read(admin: Handle, jvm: Handle) -> dict[int, set[TopicPartition]]:
-            asked = admin.describeLogDirs(list(brokers)).allDescriptions()
-            found = asked.get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
+            found = _answer(admin.describeLogDirs(list(brokers)).allDescriptions(), jvm)
             return {
                 int(broker): {
                     (str(tp.topic()), int(tp.partition()))
@@ -360,10 +327,8 @@ class MirrorAdmin:
                 )
                 for (topic, number), order in orders.items()
             }
-            seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
-            admin.alterPartitionReassignments(moves).all().get(ASK_SECONDS, seconds)
-            preferred = common.ElectionType.PREFERRED
-            admin.electLeaders(preferred, set(moves)).all().get(ASK_SECONDS, seconds)
+            _answer(admin.alterPartitionReassignments(moves).all(), jvm)
+            _answer(admin.electLeaders(common.ElectionType.PREFERRED, set(moves)).all(), jvm)
 
         self._with("elect-leaders", move)
 
@@ -376,9 +341,7 @@ class MirrorAdmin:
                 if self._asks_for_states
                 else admin.describeClusterMirrors([name])
             )
-            found = asked.allDescriptions().get(
-                ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS
-            )
+            found = _answer(asked.allDescriptions(), jvm)
             if name not in found:
                 return []
             description = found[name]
@@ -389,8 +352,7 @@ class MirrorAdmin:
 
     def _do(self, verb: str, call: Callable[[Handle, Handle], Handle]) -> None:
         def run(admin: Handle, jvm: Handle) -> None:
-            asked = call(admin, jvm.org.apache.kafka.clients.admin)
-            asked.all().get(ASK_SECONDS, jvm.java.util.concurrent.TimeUnit.SECONDS)
+            _answer(call(admin, jvm.org.apache.kafka.clients.admin).all(), jvm)
 
         self._with(verb, run)
 

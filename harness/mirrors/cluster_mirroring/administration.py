@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.mirrors.cluster_mirroring.admin import (
@@ -37,12 +37,12 @@ from linkflap.harness.mirrors.cluster_mirroring.verbs import (
     play,
     sequence,
 )
+from linkflap.harness.mirrors.topics import write_record
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError
 from linkflap.harness.model.events import SourceMoved, VerbsPlayed
 from linkflap.harness.model.protocols import PlayedVerbs, Recorder
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import quiet
 
 READ_ONLY_TOPIC: Final = 134
 _ACKNOWLEDGED: Final = 0
@@ -115,30 +115,13 @@ def code_of(error: KafkaError | None) -> int:
 
 
 def _answer(bootstrap: str, topic: str, partition: int) -> int:
-    codes: list[int] = []
-    # Not idempotent, so that it allocates no producer id: the producer ids of clusters are checked.
-    settings = {
-        "enable.idempotence": False,
-        "acks": "all",
-        "linger.ms": 0,
-        "message.timeout.ms": int(_WRITTEN_WITHIN * 1000),
-    }
-    producer = Producer(quiet(bootstrap) | settings)
-    producer.produce(
-        topic,
-        b"nobody's",
-        partition=partition,
-        on_delivery=lambda error, _: codes.append(code_of(error)),
-    )
     try:
-        until(
-            lambda: producer.flush(0.1) == 0 and bool(codes),
-            within=2 * _WRITTEN_WITHIN,
-            what=f"an answer to a write to {topic}-{partition}",
+        error, _ = write_record(
+            bootstrap, topic, b"nobody's", partition=partition, within=_WRITTEN_WITHIN
         )
     except DeadlineExceeded:
-        producer.purge()
-    return codes[0] if codes else _NO_ANSWER
+        return _NO_ANSWER
+    return code_of(error)
 
 
 NO_ANSWER: Final = frozenset(
@@ -264,13 +247,8 @@ class Administration:
         mirror's configs at creation: the Java Admin asks the source for its cluster id before it
         sends any create, even one that is to be refused. `write` sends the writes that must be
         refused."""
-        self._name, self._link, self._admin, self._here, self._recorder = (
-            name,
-            link,
-            admin,
-            here,
-            recorder,
-        )
+        self._name, self._link, self._recorder = name, link, recorder
+        self._admin, self._here = admin, here
         self._bootstrap, self._asked = bootstrap, MirrorOnBuild(admin, name, configs)
         self._write = write
 

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from linkflap.harness.mirrors.topics import data_topics
+from linkflap.harness.mirrors.topics import NOT_COPIED, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.events import ComparedTopic, TopicsCompared
 from linkflap.harness.model.wait import until
@@ -96,18 +96,10 @@ def words(acl: AclBinding) -> str:
 SYNCED_WITHIN: Final = 20.0
 """How long a sync of topics and configs may take: several times the refresh interval of a mirror's
 metadata (2 s here)."""
-LEFT_OUT: Final = frozenset(
-    {
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
-        "message.timestamp.difference.max.ms",
-        "message.timestamp.before.max.ms",
-        "message.timestamp.after.max.ms",
-        "message.timestamp.type",
-        "unclean.leader.election.enable",
-        "min.insync.replicas",
-    }
-)
+LEFT_OUT: Final = NOT_COPIED | {
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+}
 """Topic configs that are not synced by default (mirror.topic.properties.exclude)."""
 _OWN: Final = "mirror."
 Settings = Mapping[str, Mapping[str, str]]

@@ -17,20 +17,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from linkflap.harness.log import layout
-from linkflap.harness.log.batch_headers import Headers
-from linkflap.harness.model.events import JournalPartition, Truncation
-from linkflap.harness.model.protocols import Cluster, Recorder
+from linkflap.harness.log.batch_headers import Headers, reset_rows
+from linkflap.harness.model.events import JournalPartition
+from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.threads import Background
-from linkflap.harness.model.topology import LinkSpec, TopicPartition
-
-if TYPE_CHECKING:
-    pass
-
+from linkflap.harness.model.topology import TopicPartition
 
 _SAME: Final = ("base_offset", "length", "crc", "leader_epoch")
 """The header fields in which two logs' batches must agree to be the same batch."""
@@ -116,21 +112,8 @@ def promotion_offset(headers: Headers) -> int | None:
     None when there is no reset record. Type 7 (MIRROR_PID_RESET) is the only control record besides
     markers in data partitions.
     """
-    resets = np.flatnonzero(headers.control == layout.OTHER_CONTROL)
-    if not len(resets):
-        return None
-    reset = first = int(resets[-1])
-    while first > 0 and _ends_a_transaction(headers, first - 1, reset):
-        first -= 1
-    return int(headers.base_offset[first])
-
-
-def _ends_a_transaction(headers: Headers, row: int, reset: int) -> bool:
-    marker, epoch = (
-        headers.control[row] == layout.ABORT,
-        headers.leader_epoch[row] == headers.leader_epoch[reset],
-    )
-    return bool(marker and epoch and headers.last_offset[row] + 1 == headers.base_offset[row + 1])
+    rows = reset_rows(headers)
+    return int(headers.base_offset[rows[-1][0]]) if rows else None
 
 
 def reset_count(headers: Headers) -> int:
@@ -281,29 +264,14 @@ class TruncationWatch(Background):
 
 
 def watch_truncations(
-    link: LinkSpec,
     source: Cluster,
     destination: Cluster,
     partitions: Collection[TopicPartition],
-    recorder: Recorder,
+    note: Callable[[TopicPartition, FirstDifference], None],
 ) -> TruncationWatch:
-    """Watches these partitions of a future destination, and records where and when each log is
-    truncated."""
+    """Watches these partitions of a future destination, and notes where each log is truncated."""
     before = logs_of(destination, partitions)
     theirs = every_log(source, before)
-
-    def note(tp: TopicPartition, where: FirstDifference) -> None:
-        recorder.write(
-            Truncation(
-                link=link.name,
-                cluster=destination.name,
-                topic=tp[0],
-                partition=tp[1],
-                offset=where.offset,
-                end=where.end,
-            )
-        )
-
     return TruncationWatch(
         {tp: expected_tails(before[tp], theirs[tp]) for tp in before if tp in theirs}, note
     )

@@ -32,7 +32,6 @@ from linkflap.harness.mirrors.cluster_mirroring import (
 )
 from linkflap.harness.mirrors.cluster_mirroring.admin import (
     ALREADY_EXISTS,
-    Answer,
     DescribeRow,
     Describing,
     MirrorAdmin,
@@ -58,11 +57,9 @@ from linkflap.harness.model.protocols import (
 )
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import (
-    CANARY,
     LinkSpec,
     TopicPartition,
     hyphen_free,
-    topic_name,
 )
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import cluster_mirroring
@@ -290,14 +287,13 @@ class ClusterMirror(MirrorBase):
         Raises DeadlineExceeded with describe's states, SetupError for a verb that is refused for
         good, FaultError for a failback that never mirrors."""
         began = time.monotonic()
-        canary = topic_name(self.link.source, CANARY)
-        create(self._there, [NewTopic(canary, 1, min(3, len(self._source.brokers)))])
+        create(self._there, [NewTopic(self._canary, 1, min(3, len(self._source.brokers)))])
         self._create()
         if self._options.first_start == settings.LOADED:
             await_loaded(
                 self._admin, self._here, self._destination, in_vain=self._reverses is not None
             )
-        topics = [*self._topics(), canary]
+        topics = [*self._topics(), self._canary]
         if self._reverses is None:
             self._make_acls()
         watch = self._watching = self._watch()
@@ -364,11 +360,7 @@ class ClusterMirror(MirrorBase):
     def _await_mirroring(self, began: float) -> list[str]:
         """Waits for MIRRORING and the canary. Returns the partitions that were stuck and got
         another leader."""
-        canary = Canary(
-            self._source.bootstrap,
-            self._destination.bootstrap,
-            topic_name(self.link.source, CANARY),
-        )
+        canary = Canary(self._source.bootstrap, self._destination.bootstrap, self._canary)
         left = max(1.0, START_SECONDS - (time.monotonic() - began))
         what = f"every partition of {self.link.name} to be MIRRORING and a record to cross it"
         behind = LeftAligning(self._admin, self._here, self._generation.aligning)
@@ -392,17 +384,18 @@ class ClusterMirror(MirrorBase):
         """See `until_accepted`. Records the refusals before it was accepted, and the time
         that it took."""
 
-        def note(answer: Answer) -> None:
-            self._recorder.write(answer.event(self.link.name))
-
-        return until_accepted(verb, ask, within=within, never=never, note=note).written
+        note = self._recorder.write
+        return until_accepted(self.link.name, verb, ask, within=within, never=never, note=note)
 
     def _watch(self) -> logs.TruncationWatch:
         """Records events `truncation` for a mirror that takes topics over: where and when each log
         is truncated."""
         partitions = self._partitions() if self._reverses is not None else []
         return logs.watch_truncations(
-            self.link, self._source, self._destination, partitions, self._recorder
+            self._source,
+            self._destination,
+            partitions,
+            lambda tp, where: self._record_truncation(tp, where.offset, where.end),
         )
 
     def _watched(self) -> None:
@@ -449,17 +442,12 @@ class ClusterMirror(MirrorBase):
                 return
             drained = self.lag() == 0
             self._watched()
-            if (
-                drained
-                and self._mirrored
-                and (
-                    found := comparison.awaited(
-                        self.link.name, self._there, self._here, self._homes, self.disagreeing
-                    )
+            if drained and self._mirrored:
+                found = comparison.awaited(
+                    self.link.name, self._there, self._here, self._homes, self.disagreeing
                 )
-                is not None
-            ):
-                self._recorder.write(found)
+                if found is not None:
+                    self._recorder.write(found)
             answer = VerbAnswer()
             if is_running(self._destination):
                 try:
@@ -493,10 +481,8 @@ class ClusterMirror(MirrorBase):
                 tp: logs.reset_count(h)
                 for tp, h in logs.every_log(self._destination, wanted).items()
             }
-            answer = self._stop_topics(
-                kind,
-                sorted({topic for topic, _ in wanted} | {topic_name(self.link.source, CANARY)}),
-            )
+            topics = sorted({topic for topic, _ in wanted} | {self._canary})
+            answer = self._stop_topics(kind, topics)
             try:
                 await_stopped(
                     self.link.name,

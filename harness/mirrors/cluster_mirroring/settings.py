@@ -9,9 +9,8 @@ from typing import Final
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import KILL
-from linkflap.harness.model.option import OptionAbout, reason_against
+from linkflap.harness.model.option import OptionAbout, checked_options, reason_against
 from linkflap.harness.model.scenario import Option, Scenario
-from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import CANARY, topic_pattern
 from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.kafka import Kafka, look_for
@@ -62,25 +61,14 @@ class ClusterMirroringOptions:
 
 def options(given: Mapping[str, Option]) -> ClusterMirroringOptions:
     """The options of a MirrorSpec. Raises InputError."""
-    for name in given:
-        if name not in ABOUT:
-            raise InputError(
-                f"mirror {KIND} has no option {name!r}{nearest(name, ABOUT)}; it has "
-                f"{', '.join(ABOUT)}"
-            )
-    groups = given.get("groups", ".*")
+    chosen = checked_options(KIND, given, ABOUT)
+    groups = chosen["groups"]
     if not isinstance(groups, str) or "\n" in groups or (groups and reason_against(groups)):
         raise InputError(
             f"option groups of mirror {KIND} is {groups!r}; it must be a Java regular expression "
             "on one line"
         )
-    first = given.get("first_start", LOADED)
-    if first not in ABOUT["first_start"].choices:
-        raise InputError(
-            f"option first_start of mirror {KIND} is {first!r}; it must be "
-            f"{' or '.join(ABOUT['first_start'].choices)}"
-        )
-    return ClusterMirroringOptions(groups=groups, first_start=str(first))
+    return ClusterMirroringOptions(**chosen)
 
 
 def patterns(homes: tuple[str, ...]) -> list[str]:
@@ -106,12 +94,6 @@ def without_feature(cluster: str, asked: str, build: Kafka | None, *, back: str 
 
 def refusal(scenario: Scenario) -> str | None:
     """Why this mirror cannot play a scenario, in one sentence; None if it can."""
-    for fault in scenario.schedule:
-        if fault.fault in WITHOUT:
-            return (
-                f"NOT APPLICABLE: fault {fault.id!r} ({fault.fault}) does not apply to mirror "
-                f"{KIND}: {WITHOUT[fault.fault]}"
-            )
     if secured := [cluster.name for cluster in scenario.topology.clusters if cluster.security]:
         return (
             f"NOT APPLICABLE: mirror {KIND} has no settings for secured clusters, as {secured[0]} "

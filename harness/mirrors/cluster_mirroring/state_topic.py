@@ -18,16 +18,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.mirrors.cluster_mirroring.admin import DescribeRow, MirrorAdmin, VerbRefused
+from linkflap.harness.mirrors.topics import read_to_end, reader
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import quiet
 
 STATES: Final = "__mirror_state"
 """The internal topic with the states of mirrored partitions."""
@@ -192,37 +192,14 @@ def ids_of(admin: AdminClient, topics: Sequence[str]) -> dict[str, str]:
 def read(bootstrap: str) -> list[tuple[bytes, bytes | None]]:
     """Every record of the state topic, partition by partition. Raises KafkaException, or
     DeadlineExceeded when its end is not reached."""
-    consumer = Consumer(
-        quiet(bootstrap)
-        | {
-            "group.id": "linkflap-mirror-states",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "enable.partition.eof": True,
-            "allow.auto.create.topics": False,
-        }
-    )
-    found: list[tuple[bytes, bytes | None]] = []
-    ended: set[int] = set()
+    consumer = reader(bootstrap, "read_committed")
     try:
-        metadata = consumer.list_topics(STATES, timeout=_SECONDS).topics[STATES]
-        consumer.assign([KafkaPartition(STATES, n, OFFSET_BEGINNING) for n in metadata.partitions])
-
-        def over() -> bool:
-            for message in consumer.consume(1000, timeout=0.1):
-                error = message.error()
-                if error is None:
-                    found.append((message.key() or b"", message.value()))
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(message.partition() or 0)
-                else:
-                    raise KafkaException(error)
-            return len(ended) == len(metadata.partitions)
-
-        until(over, within=_SECONDS, what=f"{STATES} to be read")
+        known = consumer.list_topics(STATES, timeout=_SECONDS).topics[STATES].partitions
+        starts = [KafkaPartition(STATES, n, OFFSET_BEGINNING) for n in known]
+        found = read_to_end(consumer, starts, within=_SECONDS, what=f"{STATES} to be read")
     finally:
         consumer.close()
-    return found
+    return [(message.key() or b"", message.value()) for message in found]
 
 
 def disagreeing(

@@ -10,7 +10,7 @@ admins must be explained by some sequential order.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -281,26 +281,24 @@ class MirrorOnBuild:
         self._admin, self._name, self._configs = admin, name, configs
 
     def ask(self, verb: Verb) -> str:
+        admin, name = self._admin, self._name
         try:
-            self._call(verb)
+            match verb.name:
+                case "create":
+                    admin.create(name, self._configs)
+                case "start":
+                    admin.start(name, verb.topics, [])
+                case "stop":
+                    admin.stop(name, verb.topics, [])
+                case "pause":
+                    admin.pause(name, verb.topics)
+                case "resume":
+                    admin.resume(name, verb.topics)
+                case "delete":
+                    admin.delete(name)
         except VerbRefused as error:
             return error.name
         return NONE
-
-    def _call(self, verb: Verb) -> None:
-        match verb.name:
-            case "create":
-                self._admin.create(self._name, self._configs)
-            case "start":
-                self._admin.start(self._name, verb.topics, [])
-            case "stop":
-                self._admin.stop(self._name, verb.topics, [])
-            case "pause":
-                self._admin.pause(self._name, verb.topics)
-            case "resume":
-                self._admin.resume(self._name, verb.topics)
-            case "delete":
-                self._admin.delete(self._name)
 
     def describe(self) -> Sequence[DescribeRow]:
         return self._admin.describe(self._name)
@@ -333,7 +331,6 @@ def play(
     steps: Iterable[tuple[Verb, ...]],
     *,
     within: float = SETTLE_SECONDS,
-    note: Callable[[Step], None] = lambda _: None,
     begin: MirrorModel = NOTHING,
 ) -> list[Step]:
     """Plays the steps from the state `begin`, up to the first that disagrees with the model. After
@@ -342,7 +339,6 @@ def play(
     for verbs in steps:
         step, world = _played(asked, world, verbs, within)
         played.append(step)
-        note(step)
         if step.wrong:
             break
     return played

@@ -38,6 +38,7 @@ from linkflap.harness.mirrors.topics import (
     MirroredEnds,
     copy_topics,
     data_topics,
+    partitions_of,
     reader,
 )
 from linkflap.harness.model.errors import (
@@ -46,21 +47,19 @@ from linkflap.harness.model.errors import (
     InputError,
     SetupError,
 )
-from linkflap.harness.model.events import MirrorLag, MirrorStopped, Truncation
+from linkflap.harness.model.events import MirrorLag, MirrorStopped
 from linkflap.harness.model.guarantee import Isolation
 from linkflap.harness.model.payload import FOREIGN, uid_in
 from linkflap.harness.model.protocols import Deployment, FailoverKind, Mirror, Recorder, is_running
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import (
-    CANARY,
     LinkSpec,
     TopicPartition,
-    topic_name,
     topic_pattern,
 )
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import Partition, bounds, quiet
+from linkflap.harness.wire.offsets import Bound, Partition, bounds, quiet
 
 _BATCH: Final = 5000
 _ASK: Final = 2.0
@@ -80,17 +79,9 @@ class _Side:
         """Reads the new records up to the current ends, and passes the key of each to `take`, in
         order. Raises KafkaException when the cluster does not answer, DeadlineExceeded when records
         do not arrive."""
-        partitions = [
-            (t, p)
-            for t, count in data_topics(self._admin, self._homes, within=_ASK).items()
-            for p in range(count)
-        ]
-        ends = bounds(
-            self._admin,
-            partitions,
-            "stable" if self._isolation == "read_committed" else "high",
-            within=_ASK,
-        )
+        partitions = partitions_of(data_topics(self._admin, self._homes, within=_ASK))
+        which: Bound = "stable" if self._isolation == "read_committed" else "high"
+        ends = bounds(self._admin, partitions, which, within=_ASK)
         if new := [partition for partition in partitions if partition not in self._positions]:
             self._positions |= dict.fromkeys(new, 0)
             known = {partition: at or OFFSET_BEGINNING for partition, at in self._positions.items()}
@@ -168,10 +159,8 @@ class Behind:
     def __init__(
         self, source: str, destination: str, homes: tuple[str, ...], isolation: Isolation
     ) -> None:
-        self._source, self._destination = (
-            _Side(source, homes, isolation),
-            _Side(destination, homes, isolation),
-        )
+        self._source = _Side(source, homes, isolation)
+        self._destination = _Side(destination, homes, isolation)
         self._orders: dict[Partition, Order] = defaultdict(Order)
         self._lock = threading.Lock()
 
@@ -253,10 +242,8 @@ def environment_of(
 ) -> dict[str, str]:
     """The environment variables of every command of a link's mirror (docs/own-mirror.md). The
     mirror may keep files in `folder`."""
-    source, destination = (
-        deployment.links[link.name].bootstrap,
-        deployment.clusters[link.destination].bootstrap,
-    )
+    source = deployment.links[link.name].bootstrap
+    destination = deployment.clusters[link.destination].bootstrap
     return {
         "LINKFLAP_LINK": link.name,
         "LINKFLAP_SOURCE": link.source,
@@ -302,10 +289,8 @@ class CommandMirror(MirrorBase):
         super().__init__(spec, link, deployment, recorder, reverses=reverses)
         path = manifests.path_of(spec.options)
         self._manifest = manifests.read(path)
-        # One canary topic for a mirror and its reverse, because both copy the same topics.
-        self._canary: str = (
-            topic_name(link.source, CANARY) if reverses is None else reverses._canary
-        )
+        if reverses is not None:  # both copy the same topics, so they have one canary topic
+            self._canary = reverses._canary
         self._ends = MirroredEnds(
             admin=self._here,
             destination=link.destination,
@@ -427,16 +412,7 @@ class CommandMirror(MirrorBase):
                     "needs an empty log: let it delete the topic, which is created again"
                 )
             if left < end:
-                self._recorder.write(
-                    Truncation(
-                        link=self.link.name,
-                        cluster=self.link.destination,
-                        topic=topic,
-                        partition=number,
-                        offset=left,
-                        end=end,
-                    )
-                )
+                self._record_truncation((topic, number), left, end)
 
     def restart(self) -> None:
         again = self._manifest.commands.restart

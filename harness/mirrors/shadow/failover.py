@@ -96,12 +96,8 @@ class Handover:
         topics: Topics,
         membership: Membership,
     ) -> None:
-        self._log, self._destination, self._topics, self._membership = (
-            mirrored,
-            destination,
-            topics,
-            membership,
-        )
+        self._log, self._destination = mirrored, destination
+        self._topics, self._membership = topics, membership
 
     async def run(self, live: Live) -> None:
         """Returns when a real broker leads every partition. Raises DeadlineExceeded."""
@@ -252,13 +248,9 @@ class FailoverRun:
         leader: Leader,
         groups: GroupOffsets,
     ) -> None:
-        self._log, self._source, self._destination, self._topics = (
-            mirrored,
-            source,
-            destination,
-            topics,
-        )
-        self._membership, self._leader, self._groups = membership, leader, groups
+        self._log, self._source, self._destination = mirrored, source, destination
+        self._topics, self._membership, self._groups = topics, membership, groups
+        self._leader = leader
         self._handover = Handover(mirrored, destination, topics, membership)
         self._longest = LongestReplica(mirrored)
         self._behind: dict[Partition, frozenset[int]] = {}

@@ -19,9 +19,9 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
@@ -87,20 +87,10 @@ class PartitionNote:
 
     def written(self, topic: str, number: int) -> JournalPartition:
         """The same as an event of the run record."""
-        return JournalPartition(
-            topic=topic,
-            partition=number,
-            epochs=tuple(self.epochs),
-            source_epochs=tuple(self.source_epochs),
-            mirrored=self.mirrored,
-            truncated=tuple(self.truncated),
-            open=tuple(self.open),
-            appended=tuple(self.appended),
-            promoted=self.promoted,
-            home=tuple(self.home),
-            truncated_to=self.truncated_to,
-            truncated_from=self.truncated_from,
-        )
+        values: dict[str, Any] = asdict(self)
+        for name, value in values.items():
+            values[name] = tuple(value) if isinstance(value, list) else value
+        return JournalPartition(topic=topic, partition=number, **values)
 
 
 @dataclass(slots=True, kw_only=True)

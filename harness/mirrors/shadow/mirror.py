@@ -17,11 +17,11 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from linkflap.harness.mirrors.shadow import control, settings
@@ -34,13 +34,19 @@ from linkflap.harness.mirrors.shadow.destination.topics import shadows_into
 from linkflap.harness.mirrors.shadow.group_offsets import PATIENCE_SECONDS
 from linkflap.harness.mirrors.shadow.journal import JournalNotes, read_notes
 from linkflap.harness.mirrors.shadow.settings import ShadowOptions, folder_at
-from linkflap.harness.mirrors.topics import MirrorBase, create, data_topics
+from linkflap.harness.mirrors.topics import (
+    MirrorBase,
+    create,
+    data_topics,
+    partitions_of,
+    tail,
+    write_record,
+)
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
-from linkflap.harness.model.events import TopicGivenUp, Truncation
+from linkflap.harness.model.events import TopicGivenUp
 from linkflap.harness.model.protocols import (
     Cluster,
     Deployment,
-    FailoverKind,
     MirrorStage,
     Recorder,
     Running,
@@ -50,16 +56,14 @@ from linkflap.harness.model.protocols import (
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import (
-    CANARY,
     LinkSpec,
     hyphen_free,
     is_data_topic,
     is_recreated,
-    topic_name,
 )
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.wire.access import Unanswered
-from linkflap.harness.wire.connection import AnyOf, Connection
+from linkflap.harness.wire.connection import AnyOf, Connections
 from linkflap.harness.wire.offsets import Partition, bounds, quiet
 from linkflap.harness.wire.requests import LATEST, replica_offsets
 
@@ -117,10 +121,10 @@ class ShadowProcess:
 
     def _raise_if_ended(self) -> None:
         if not self.alive:
-            last = _tail(self.log, 1).partition("ended: ")
+            last = tail(self.log, 1).partition("ended: ")
             wrong = self._child is not None and self._child.poll() == InputError.exit_code
             kind = InputError if wrong else SetupError
-            raise kind(f"the shadow of {self._link} ended: {last[2] or _tail(self.log)}")
+            raise kind(f"the shadow of {self._link} ended: {last[2] or tail(self.log)}")
 
     def _ask(self, verb: control.Verb = "status") -> control.Status | None:
         return control.ask(self._port, verb, folder=self._folder, within=ASK_SECONDS)
@@ -128,7 +132,7 @@ class ShadowProcess:
     def _state(self) -> str:
         return (
             f"process {'alive' if self.alive else 'dead'}, {self._ask()}; its log "
-            f"ends:\n{_tail(self.log)}"
+            f"ends:\n{tail(self.log)}"
         )
 
     def pause(self) -> None:
@@ -194,37 +198,6 @@ class ShadowProcess:
         self._kill()
 
 
-def _tail(log: Path, lines: int = 15) -> str:
-    try:
-        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
-    except OSError as error:
-        return f"(no log: {error.strerror})"
-
-
-def write_canary(source: Cluster, topic: str) -> int:
-    """Writes one record to the source, not over the link. Returns the offset after it.
-
-    The producer is not idempotent, so that it allocates no producer id. Raises SetupError when the
-    write fails, DeadlineExceeded when it is not acknowledged within 20 s.
-    """
-    producer = Producer(
-        quiet(source.bootstrap) | {"enable.idempotence": False, "acks": "all", "linger.ms": 0}
-    )
-    ends: list[int] = []
-    producer.produce(
-        topic,
-        b"canary",
-        partition=0,
-        on_delivery=lambda error, m: ends.append(0 if error else (m.offset() or 0) + 1),
-    )
-    until(lambda: producer.flush(0.1) == 0, within=20, what=f"the canary to be written to {topic}")
-    if not ends or not ends[0]:
-        raise SetupError(
-            f"the canary could not be written to {topic}; is cluster {source.name} healthy?"
-        )
-    return ends[0]
-
-
 def remove_canary(admin: AdminClient, name: str) -> None:
     """Deletes the canary topic of an earlier mirror over the same link, which a new mirror creates
     again. Raises SetupError, DeadlineExceeded."""
@@ -261,18 +234,8 @@ def source_ends(
     leaderless: set[str] = set()
     if options.clients == "hidden":
         leaderless = {name for notes in shadows_into(folder_at(source)) for name in notes.topics}
-    led = [
-        (name, number)
-        for name, count in topics.items()
-        if name not in leaderless
-        for number in range(count)
-    ]
-    followed = [
-        (name, number)
-        for name, count in topics.items()
-        if name in leaderless
-        for number in range(count)
-    ]
+    followed = partitions_of({name: n for name, n in topics.items() if name in leaderless})
+    led = partitions_of({name: n for name, n in topics.items() if name not in leaderless})
     ends = bounds(admin, led, "stable" if stable else "high", within=within)
     return ends | (replica_ends(source, followed, stable=stable, within=within) if followed else {})
 
@@ -296,14 +259,11 @@ def replica_ends(
 async def _replica_ends(
     addresses: Sequence[str], tps: Sequence[Partition], *, stable: bool, within: float
 ) -> dict[Partition, int]:
-    nodes, brokers = AnyOf(addresses), {address: Connection(address) for address in addresses}
+    nodes, brokers = AnyOf(addresses), Connections()
     try:
         async with asyncio.timeout(within):
             found = await picture(nodes, {topic for topic, _ in tps})
-            ends = {
-                address: await replica_offsets(connection, tps, LATEST)
-                for address, connection in brokers.items()
-            }
+            ends = {a: await replica_offsets(brokers.at(a), tps, LATEST) for a in addresses}
             longest = {p: max(addresses, key=lambda a, p=p: ends[a].get(p, -1)) for p in tps}  # type: ignore[misc]
             furthest = {p: ends[longest[p]].get(p, -1) for p in tps}
             if min(furthest.values(), default=0) < 0:
@@ -318,23 +278,21 @@ async def _replica_ends(
         ) from error
     finally:
         nodes.close()
-        for connection in brokers.values():
-            connection.close()
+        brokers.close()
 
 
 async def _stable(
     found: MetadataSnapshot,
-    brokers: Mapping[str, Connection],
+    brokers: Connections,
     longest: Mapping[Partition, str],
     ends: Mapping[Partition, int],
 ) -> dict[Partition, int]:
     ids = {name: topic.id for name, topic in found.topics.items()}
     stable = dict(ends)
-    for address, connection in brokers.items():
+    for address in {*longest.values()}:
         asked = {tp: ends[tp] for tp, at in longest.items() if at == address}
-        for tp, (mark, last_stable) in (
-            await follower_bounds(connection, ids, asked) if asked else {}
-        ).items():
+        found_there = await follower_bounds(brokers.at(address), ids, asked)
+        for tp, (mark, last_stable) in found_there.items():
             if last_stable < mark or mark >= ends[tp]:
                 stable[tp] = last_stable
     return stable
@@ -404,21 +362,6 @@ def taken_topics(notes: JournalNotes, *, but: str) -> dict[str, settings.TakenTo
         for name, topic in notes.topics.items()
         if topic.destination_id and name != but and not is_recreated(name)
     }
-
-
-def truncations(notes: JournalNotes, link: str, cluster: str) -> Iterator[Truncation]:
-    """The truncations of the destination's logs that a takeover has made so far."""
-    for topic, partitions in notes.partitions.items():
-        for number, note in sorted(partitions.items()):
-            if note.truncated_from >= 0:
-                yield Truncation(
-                    link=link,
-                    cluster=cluster,
-                    topic=topic,
-                    partition=number,
-                    offset=note.truncated_to,
-                    end=note.truncated_from,
-                )
 
 
 class ShadowMirror(MirrorBase, ShadowProcess):
@@ -519,7 +462,7 @@ class ShadowMirror(MirrorBase, ShadowProcess):
     def _left(self) -> dict[str, settings.TakenTopic]:
         """The topics that this mirror promoted, for the mirror that reverses it and takes them
         over."""
-        return taken_topics(self.notes(), but=topic_name(self.link.source, CANARY))
+        return taken_topics(self.notes(), but=self._canary)
 
     def start(self) -> None:
         """Starts the process, and waits until it leads every partition and has mirrored the canary.
@@ -528,10 +471,7 @@ class ShadowMirror(MirrorBase, ShadowProcess):
         of these names that the mirror does not take over, and DeadlineExceeded.
         """
         if self._nth:
-            remove_canary(
-                AdminClient(quiet(self._destination.bootstrap)),
-                topic_name(self.link.source, CANARY),
-            )
+            remove_canary(self._here, self._canary)
         self._folder.mkdir(parents=True, exist_ok=True)
         settings.write(self._config(), self._folder)
         # Kept for the mirror that reverses this one: some source brokers may be down by then.
@@ -539,12 +479,11 @@ class ShadowMirror(MirrorBase, ShadowProcess):
         # Explicit replicas: in a chain a shadow is registered at the source too, and the controller
         # would place a replica on it.
         replicas = sorted(self._source.brokers)[:3]
-        canary = topic_name(self.link.source, CANARY)
         try:
-            create(self._there, [NewTopic(canary, 1, replica_assignment=[replicas])])
+            create(self._there, [NewTopic(self._canary, 1, replica_assignment=[replicas])])
         except KafkaException as error:
             raise SetupError(
-                f"topic {canary} could not be created on {self.link.source}"
+                f"topic {self._canary} could not be created on {self.link.source}"
                 f" ({error.args[0].str()}); see the brokers' logs"
             ) from error
         self.restart()
@@ -552,12 +491,17 @@ class ShadowMirror(MirrorBase, ShadowProcess):
     def restart(self) -> None:
         began = time.monotonic()
         self._spawn()
-        wanted = write_canary(self._source, topic_name(self.link.source, CANARY))
+        failed, offset = write_record(self._source.bootstrap, self._canary, b"canary")
+        if failed or offset < 0:
+            raise SetupError(
+                f"the canary could not be written to {self._canary}; is cluster "
+                f"{self._source.name} healthy?"
+            )
         patient = began + PATIENCE_SECONDS if self._nth else began
         what = f"{self.link.name} to mirror"
         try:
             until(
-                lambda: self._through(wanted, patient),
+                lambda: self._through(offset + 1, patient),
                 within=START_SECONDS,
                 every=0.05,
                 what=what,
@@ -582,10 +526,11 @@ class ShadowMirror(MirrorBase, ShadowProcess):
         """Records each truncation that a takeover made in the destination's logs, once."""
         if not self._nth:
             return
-        for event in truncations(self.notes(), self.link.name, self._destination.name):
-            if (tp := (event.topic, event.partition)) not in self._truncations_recorded:
-                self._truncations_recorded.add(tp)
-                self._recorder.write(event)
+        for topic, partitions in self.notes().partitions.items():
+            for number, note in sorted(partitions.items()):
+                if note.truncated_from >= 0 and (topic, number) not in self._truncations_recorded:
+                    self._truncations_recorded.add((topic, number))
+                    self._record_truncation((topic, number), note.truncated_to, note.truncated_from)
 
     def _tell_given_up(self, topics: Mapping[str, str]) -> None:
         """Records each topic into which nothing is mirrored any more, with the reason, once."""
@@ -611,14 +556,10 @@ class ShadowMirror(MirrorBase, ShadowProcess):
         except KafkaException:
             # A slow source is no reason to abort a mirror that has just started.
             return False
-        everything = all(
-            seen.get((topic, number), -1) >= 0
-            for topic, count in topics.items()
-            for number in range(count)
-        )
+        everything = all(seen.get(tp, -1) >= 0 for tp in partitions_of(topics))
         if not status.synced and time.monotonic() < patient:
             return False
-        return everything and seen.get((topic_name(self.link.source, CANARY), 0), -1) >= canary
+        return everything and seen.get((self._canary, 0), -1) >= canary
 
     def crash(self) -> None:
         if self._child is not None:
@@ -646,11 +587,6 @@ class ShadowMirror(MirrorBase, ShadowProcess):
             {name: topic.given_up for name, topic in notes.topics.items() if topic.given_up}
         )
         self._recorder.write(notes.stopped(self.link.name, drained=drained))
-
-    def fail_over(self, kind: FailoverKind) -> None:
-        """Does the same for both kinds: stops."""
-        del kind
-        self.stop()
 
     def promotion(self) -> Mapping[Partition, int]:
         return {

@@ -41,7 +41,7 @@ from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
-from linkflap.harness.wire.connection import Connection
+from linkflap.harness.wire.connection import Connection, Connections
 from linkflap.harness.wire.messages import Error, Message
 from linkflap.harness.wire.requests import fetch, fetched
 
@@ -59,7 +59,7 @@ async def write_abort_markers(mirrored: MirroredLog, destination: Destination) -
     Can be repeated after a kill. Raises DeadlineExceeded.
     """
     deadline = time.monotonic() + WITHIN_SECONDS
-    leaders: dict[str, Connection] = {}
+    leaders = Connections()
     try:
         while waiting := [p for p in mirrored.partitions.values() if not _done(p)]:
             if time.monotonic() > deadline:
@@ -74,8 +74,7 @@ async def write_abort_markers(mirrored: MirroredLog, destination: Destination) -
                 log.warning("transaction markers: %s", error)
             await asyncio.sleep(_LOOK)
     finally:
-        for connection in leaders.values():
-            connection.close()
+        leaders.close()
 
 
 def _done(partition: Partition) -> bool:
@@ -89,7 +88,7 @@ async def _try(
     mirrored: MirroredLog,
     destination: Destination,
     waiting: list[Partition],
-    leaders: dict[str, Connection],
+    leaders: Connections,
 ) -> None:
     here = await destination.picture({p.topic for p in waiting})
     for partition in waiting:
@@ -103,7 +102,7 @@ async def _try(
         if not 0 <= leader < FIRST_BROKER_ID:
             continue
         address = mirrored.config.brokers[leader]
-        connection = leaders.setdefault(address, Connection(address))
+        connection = leaders.at(address)
         still = {
             (int(state.producer_id), int(state.current_txn_start_offset))
             for state in await destination.producers(address, (partition.topic, partition.number))

@@ -245,12 +245,8 @@ class Partition:
             )
         if follower.leader_epoch != leader_epoch:
             follower.high_watermark_sent = -1
-        follower.offset, follower.leader_epoch, follower.asked = (
-            offset,
-            leader_epoch,
-            time.monotonic(),
-        )
-        follower.last_epoch = last_epoch
+        follower.offset, follower.asked = offset, time.monotonic()
+        follower.leader_epoch, follower.last_epoch = leader_epoch, last_epoch
         return follower
 
     def advance(self) -> bool:

@@ -10,16 +10,15 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 import msgspec
 
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.option import OptionAbout
+from linkflap.harness.model.option import OptionAbout, checked_options
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.security import OPEN, Address, Security
-from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import (
     CANARY,
     LinkSpec,
@@ -104,27 +103,8 @@ class ShadowOptions:
 def options(given: Mapping[str, Option]) -> ShadowOptions:
     """The options of a MirrorSpec. Raises InputError for an unknown option or value, and lists the
     valid ones."""
-    for name, value in given.items():
-        if name not in ABOUT:
-            raise InputError(
-                f"mirror shadow has no option {name!r}{nearest(name, ABOUT)}; it has "
-                f"{', '.join(ABOUT)}"
-            )
-        if name != _GROUPS and value not in CHOICES[name]:
-            raise InputError(
-                f"option {name} of mirror shadow is {value!r}; it must be "
-                f"{' or '.join(CHOICES[name])}"
-            )
-    chosen = {name: given.get(name, values[0]) for name, values in CHOICES.items()}
-    return ShadowOptions(
-        producer_ids=cast(ProducerIds, chosen["producer_ids"]),
-        bound=cast(Bound, chosen["bound"]),
-        open_transactions=cast(OpenTransactions, chosen["open_transactions"]),
-        leader_epochs=cast(LeaderEpochs, chosen["leader_epochs"]),
-        clients=cast(Clients, chosen["clients"]),
-        failback_point=cast(FailbackPoint, chosen["failback_point"]),
-        groups=_pattern(given.get(_GROUPS, ".*")),
-    )
+    chosen = checked_options("shadow", given, ABOUT)
+    return ShadowOptions(**{**chosen, _GROUPS: _pattern(chosen[_GROUPS])})
 
 
 def _pattern(value: Option) -> str:

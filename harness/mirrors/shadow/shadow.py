@@ -116,19 +116,16 @@ class Shadow:
             await _done(asked, following, syncing, jumping, tending, self.membership.beating)
         for task in (following, syncing, jumping):
             task.cancel()
-        await asyncio.wait(
-            [following, syncing, jumping]
-        )  # or they would interfere with the failover
+        # or they would interfere with the failover
+        await asyncio.wait([following, syncing, jumping])
         work.append(asyncio.create_task(self.failover.run()))
         await _done(work[-1], tending, self.membership.beating)
 
     async def _planned(self) -> bool:
         """Plans the takeover. Returns False when a failover is requested before anything was
         changed: then there is nothing to hand over."""
-        plan, asked = (
-            asyncio.create_task(self.takeover.plan()),
-            asyncio.create_task(self._wants_failover.wait()),
-        )
+        plan = asyncio.create_task(self.takeover.plan())
+        asked = asyncio.create_task(self._wants_failover.wait())
         await asyncio.wait([plan, asked], return_when=asyncio.FIRST_COMPLETED)
         asked.cancel()
         if plan.done():

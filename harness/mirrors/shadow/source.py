@@ -28,7 +28,7 @@ from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.bulk import Buffer
-from linkflap.harness.wire.connection import AnyOf, Connection
+from linkflap.harness.wire.connection import AnyOf, Connection, Connections
 from linkflap.harness.wire.messages import Error, Message
 from linkflap.harness.wire.requests import EARLIEST, LATEST, Led, replica_offsets
 
@@ -218,15 +218,9 @@ class SourceRequests:
         )
         return answer[0][1] if answer else None
 
-    async def start(self, partition: Partition, connection: Connection) -> int | None:
-        """The log start offset; None when the source returns an error. Raises Unanswered."""
-        return await self._offset(partition, connection, EARLIEST)
-
-    async def end(self, partition: Partition, connection: Connection) -> int | None:
-        """The log end offset; None when the source returns an error. Raises Unanswered."""
-        return await self._offset(partition, connection, LATEST)
-
-    async def _offset(self, partition: Partition, connection: Connection, which: int) -> int | None:
+    async def bound(self, partition: Partition, connection: Connection, which: int) -> int | None:
+        """The log start (EARLIEST) or log end offset (LATEST); None when the source returns an
+        error. Raises Unanswered."""
         tp = partition.topic, partition.number
         return (await replica_offsets(connection, [tp], which)).get(tp)
 
@@ -248,7 +242,7 @@ class Source:
         self._log = mirrored
         self.nodes = AnyOf(mirrored.config.source)
         self._polls: dict[str, asyncio.Task[None]] = {}
-        self._behind: dict[str, Connection] = {}
+        self._behind = Connections()
         self._readers = ReplicaReaders()
         self._requests = SourceRequests(mirrored, self._readers)
         self._silent: set[str] = set()
@@ -266,13 +260,7 @@ class Source:
         found = await picture(self.nodes)
         self._readers.look(found, {tp: p.position for tp, p in self._log.partitions.items()})
         self.brokers.clear()
-        self.brokers.update(
-            {
-                broker: address
-                for broker, address in found.brokers.items()
-                if broker < FIRST_BROKER_ID
-            }
-        )
+        self.brokers |= {n: at for n, at in found.brokers.items() if n < FIRST_BROKER_ID}
         self._log.source_names = {
             topic.id: name for name, topic in found.topics.items() if self._log.config.mirrors(name)
         }
@@ -291,8 +279,7 @@ class Source:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._polls.clear()
         self.nodes.close()
-        for connection in self._behind.values():
-            connection.close()
+        self._behind.close()
 
     async def _poll(self, address: str) -> None:
         connection = Connection(address)
@@ -388,7 +375,7 @@ class Source:
     async def _began_later(self, partition: Partition, connection: Connection) -> bool:
         """Whether the source's log start is after the read position. If so, this log starts there
         too."""
-        start = await self._requests.start(partition, connection)
+        start = await self._requests.bound(partition, connection, EARLIEST)
         if start is None or partition.position >= start:
             return False
         log.info("%s: the source's log start offset is now %d", partition.name, start)
@@ -398,7 +385,7 @@ class Source:
         return True
 
     async def _ended_earlier(self, partition: Partition, connection: Connection) -> None:
-        end = await self._requests.end(partition, connection)
+        end = await self._requests.bound(partition, connection, LATEST)
         if end is not None and partition.position > end:
             self._diverged(partition, end)
         else:
@@ -411,9 +398,7 @@ class Source:
         words: list[LogDivergence] = []
         for address in reading.replicas:
             try:
-                word = await self._word(
-                    partition, self._behind.setdefault(address, Connection(address))
-                )
+                word = await self._word(partition, self._behind.at(address))
             except Unanswered:
                 word = None
             if word is not None and word.end < 0:
@@ -434,7 +419,7 @@ class Source:
         if data is None:
             return None
         if data.error_code == Error.offset_out_of_range:
-            end = await self._requests.end(partition, connection)
+            end = await self._requests.bound(partition, connection, LATEST)
         elif data.error_code != Error.none:
             return None
         elif data.diverging_epoch.end_offset < 0:
@@ -478,11 +463,9 @@ class Source:
         reading = self._readers.get((partition.topic, partition.number))
         if reading is None:
             return b""
-        address = reading.address
-        connection = self._behind.setdefault(address, Connection(address))
         try:
             answer = await self._requests.fetch(
-                connection,
+                self._behind.at(reading.address),
                 {partition.topic: {partition.number: offset}},
                 wait=SHORT,
                 most=min(limit, PARTITION_BYTES),

@@ -3,7 +3,6 @@ reassignments, configs, producers, offsets."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,7 +12,6 @@ from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.security import beside
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages, requests
-from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import AnyOf, Connection, Connections
 from linkflap.harness.wire.messages import Error, Message
 from linkflap.harness.wire.requests import PREFERRED, Topic, by_topic, topics_in
@@ -73,19 +71,6 @@ class Destination:
         """The real brokers of the destination, for requests that any broker answers."""
         return self._nodes
 
-    async def _decided(self, api: str, version: int, body: Message) -> Message:
-        """The answer of the active controller. Raises Unanswered while there is none."""
-        for _ in range(3 * len(self._controllers.addresses)):
-            answer = await self._controllers.call(api, version, body, within=_CONTROLLER_SECONDS)
-            result = answer if hasattr(answer, "error_code") else answer.responses[0]
-            if result.error_code != Error.not_controller:
-                return answer
-            self._controllers.turn()
-            await asyncio.sleep(0.1)
-        raise Unanswered(
-            f"none of {', '.join(self._controllers.addresses)} is the active controller"
-        )
-
     async def create(
         self, name: str, partitions: int, leader: int, configs: Mapping[str, str]
     ) -> str:
@@ -128,7 +113,9 @@ class Destination:
         """Requests these replicas. Returns once the controller has accepted the reassignment.
         Raises EnvironmentFailure when it refuses."""
         body = requests.reassignment(wanted)
-        answer = await self._decided("alter_partition_reassignments", 0, body)
+        answer = await self._controllers.call_controller(
+            "alter_partition_reassignments", 0, body, within=_CONTROLLER_SECONDS
+        )
         _check(answer, "partitions could not be reassigned")
         for topic in answer.responses:
             for partition in topic.partitions:
@@ -158,7 +145,9 @@ class Destination:
             resource_type=_TOPIC_CONFIG, resource_name=topic, configs=rows
         )
         body = m.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
-        answer = await self._decided("incremental_alter_configs", 1, body)
+        answer = await self._controllers.call_controller(
+            "incremental_alter_configs", 1, body, within=_CONTROLLER_SECONDS
+        )
         _check(answer.responses[0], f"topic {topic} could not be configured")
 
     async def make_internal_topics(self) -> None:

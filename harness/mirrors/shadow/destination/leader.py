@@ -23,8 +23,14 @@ from linkflap.harness.wire.messages import Error, Message
 
 log = logging.getLogger(__name__)
 FETCH, LIST_OFFSETS, EPOCH_ENDS = 1, 2, 23
+_APIS: Final = {
+    FETCH: "fetch",
+    LIST_OFFSETS: "list_offsets",
+    EPOCH_ENDS: "offset_for_leader_epoch",
+}
 LATEST = -1
 _NOTHING: Final = timedelta()
+_NOT_LED: Final[dict[str, Message]] = {"error_code": Error.not_leader_or_follower}
 ReadBehind = Callable[[Partition, int, int], Awaitable[Buffer]]
 
 
@@ -40,22 +46,17 @@ class Leader:
         self, key: int, version: int, correlation: int, frame: Buffer
     ) -> Pieces | None:
         """The framed response to a broker's request; None for other APIs."""
+        api = _APIS.get(key)
+        if api is None:
+            return None
+        request = messages.decode_request(api, version, frame)
         if key == FETCH:
-            request = messages.decode_request("fetch", version, frame)
-            return messages.encode_response(
-                "fetch", version, correlation, await self._fetch(request, version)
-            )
-        if key == LIST_OFFSETS:
-            request = messages.decode_request("list_offsets", version, frame)
-            return messages.encode_response(
-                "list_offsets", version, correlation, self._offsets(request, version)
-            )
-        if key == EPOCH_ENDS:
-            request = messages.decode_request("offset_for_leader_epoch", version, frame)
-            return messages.encode_response(
-                "offset_for_leader_epoch", version, correlation, self._epoch_ends(request, version)
-            )
-        return None
+            body = await self._fetch(request, version)
+        elif key == LIST_OFFSETS:
+            body = self._offsets(request, version)
+        else:
+            body = self._epoch_ends(request, version)
+        return messages.encode_response(api, version, correlation, body)
 
     def find(self, topic: Message, version: int, number: int) -> Partition | None:
         """The partition that a topic of a fetch request refers to, by topic id from version 13
@@ -118,7 +119,7 @@ class Leader:
         if partition is None or error != Error.none or broker not in partition.followers:
             # Only brokers of the destination are followers; any other client gets no data, and no
             # wait.
-            return _refused(
+            return refused_partition(
                 m, asked, error if error != Error.none else Error.not_leader_or_follower
             ), True
         follower = partition.followers[broker]
@@ -134,7 +135,7 @@ class Leader:
             diverging = m.EpochEndOffset(epoch=split[0], end_offset=split[1])
             return _row(m, asked, partition, diverging_epoch=diverging), True
         if offset > partition.end:
-            return _refused(m, asked, Error.offset_out_of_range), True
+            return refused_partition(m, asked, Error.offset_out_of_range), True
         records = await self._records(
             partition, offset, min(int(asked.partition_max_bytes), room), first=room > 0
         )
@@ -176,30 +177,31 @@ class Leader:
             return b""
         return await self.read_behind(partition, offset, limit)
 
+    def _led(self, topic: str, number: int) -> Partition | None:
+        """A partition that the shadow may answer for."""
+        partition = self._log.partitions.get((topic, number))
+        return partition if partition is not None and partition.ready else None
+
     def _offsets(self, request: Message, version: int) -> Message:
         m = messages.response("list_offsets", version)
         topics = []
         for topic in request.topics:
             rows = []
             for asked in topic.partitions:
-                partition = self._log.partitions.get((topic.name, asked.partition_index))
-                if partition is None or not partition.ready:
-                    rows.append(
-                        m.ListOffsetsPartitionResponse(
-                            partition_index=asked.partition_index,
-                            error_code=Error.not_leader_or_follower,
-                        )
-                    )
-                    continue
-                offset = partition.end if int(asked.timestamp) == LATEST else partition.start
+                partition = self._led(topic.name, asked.partition_index)
+                latest = int(asked.timestamp) == LATEST
+                fields = (
+                    _NOT_LED
+                    if partition is None
+                    else {
+                        "error_code": Error.none,
+                        "timestamp": -1,
+                        "offset": partition.end if latest else partition.start,
+                        "leader_epoch": partition.leader_epoch,
+                    }
+                )
                 rows.append(
-                    m.ListOffsetsPartitionResponse(
-                        partition_index=asked.partition_index,
-                        error_code=Error.none,
-                        timestamp=-1,
-                        offset=offset,
-                        leader_epoch=partition.leader_epoch,
-                    )
+                    m.ListOffsetsPartitionResponse(partition_index=asked.partition_index, **fields)
                 )
             topics.append(m.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(rows)))
         return m.ListOffsetsResponse(throttle_time=_NOTHING, topics=tuple(topics))
@@ -210,28 +212,17 @@ class Leader:
         for topic in request.topics:
             rows = []
             for asked in topic.partitions:
-                partition = self._log.partitions.get((topic.topic, asked.partition))
-                if partition is None or not partition.ready:
-                    rows.append(
-                        m.EpochEndOffset(
-                            error_code=Error.not_leader_or_follower, partition=asked.partition
-                        )
-                    )
-                    continue
-                epoch, end = partition.epochs.end_of(int(asked.leader_epoch), partition.end)
-                rows.append(
-                    m.EpochEndOffset(
-                        error_code=Error.none,
-                        partition=asked.partition,
-                        leader_epoch=epoch,
-                        end_offset=end,
-                    )
-                )
+                partition, fields = self._led(topic.topic, asked.partition), _NOT_LED
+                if partition is not None:
+                    epoch, end = partition.epochs.end_of(int(asked.leader_epoch), partition.end)
+                    fields = {"error_code": Error.none, "leader_epoch": epoch, "end_offset": end}
+                rows.append(m.EpochEndOffset(partition=asked.partition, **fields))
             topics.append(m.OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(rows)))
         return m.OffsetForLeaderEpochResponse(throttle_time=_NOTHING, topics=tuple(topics))
 
 
-def _refused(m: Message, asked: Message, error: Message) -> Message:
+def refused_partition(m: Message, asked: Message, error: Message) -> Message:
+    """One partition of an answer to a fetch, without records."""
     return m.PartitionData(
         partition_index=asked.partition,
         error_code=error,

@@ -29,13 +29,14 @@ from linkflap.harness.mirrors.shadow.destination.leader import (
     LATEST,
     LIST_OFFSETS,
     Leader,
+    refused_partition,
 )
 from linkflap.harness.mirrors.shadow.partition import MirroredLog, Partition
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.bulk import Pieces
-from linkflap.harness.wire.connection import Connection
+from linkflap.harness.wire.connection import Connections
 from linkflap.harness.wire.messages import Error, Malformed, Message
 from linkflap.harness.wire.requests import DEBUGGING
 from linkflap.harness.wire.stream import Stream
@@ -60,21 +61,9 @@ def pass_on(
     if partition is not None and 0 <= int(asked.fetch_offset) < min(
         partition.start, partition.high_watermark
     ):
-        return m.PartitionData(
-            partition_index=asked.partition,
-            error_code=Error.offset_out_of_range,
-            high_watermark=-1,
-            aborted_transactions=None,
-            records=b"",
-        )
+        return refused_partition(m, asked, Error.offset_out_of_range)
     if partition is None or follower < 0 or version < 11:
-        return m.PartitionData(
-            partition_index=asked.partition,
-            error_code=Error.not_leader_or_follower,
-            high_watermark=-1,
-            aborted_transactions=None,
-            records=b"",
-        )
+        return refused_partition(m, asked, Error.not_leader_or_follower)
     return m.PartitionData(
         partition_index=asked.partition,
         error_code=Error.none,
@@ -116,6 +105,7 @@ def refuse_produce(version: int, correlation: int, frame: memoryview) -> Pieces:
     if request.acks == 0:
         return Pieces()
     m = messages.response("produce", version)
+    why = {"record_errors": (), "error_message": "a mirror topic is read-only until its failover"}
     topics = tuple(
         m.TopicProduceResponse(
             **({"topic_id": t.topic_id} if version >= 13 else {"name": t.name}),
@@ -124,7 +114,7 @@ def refuse_produce(version: int, correlation: int, frame: memoryview) -> Pieces:
                     index=p.index,
                     error_code=Error.policy_violation,
                     base_offset=-1,
-                    **why_refused(version),
+                    **(why if version >= 8 else {}),
                 )
                 for p in t.partition_data
             ),
@@ -133,14 +123,6 @@ def refuse_produce(version: int, correlation: int, frame: memoryview) -> Pieces:
     )
     body = m.ProduceResponse(responses=topics, throttle_time=NOTHING)
     return messages.encode_response("produce", version, correlation, body)
-
-
-def why_refused(version: int) -> dict[str, Message]:
-    return (
-        {"record_errors": (), "error_message": "a mirror topic is read-only until its failover"}
-        if version >= 8
-        else {}
-    )
 
 
 def without_api(frame: memoryview, version: int, key: int) -> Pieces:
@@ -221,7 +203,7 @@ class Listeners:
         return context
 
     async def _serve(self, stream: Stream, listener: str) -> None:
-        relay: dict[str, Connection] = {}
+        relay = Connections()
         try:
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
                 await stream.shake_hands()
@@ -235,13 +217,10 @@ class Listeners:
         except Malformed as error:
             log.warning("a connection to %s ends: %s", listener, error)
         finally:
-            for connection in relay.values():
-                connection.close()
+            relay.close()
             stream.close()
 
-    async def _answer(
-        self, frame: memoryview, listener: str, relay: dict[str, Connection]
-    ) -> Pieces | None:
+    async def _answer(self, frame: memoryview, listener: str, relay: Connections) -> Pieces | None:
         key, version, correlation = messages.request_head(frame)
         if listener == self._log.config.followers:
             return await self._leader.answer(key, version, correlation, frame)
@@ -251,26 +230,17 @@ class Listeners:
             return refuse_produce(version, correlation, frame)
         if key == LIST_OFFSETS:
             return await self._client_offsets(version, correlation, frame, listener, relay)
-        answer = await self._relay(frame, self._any(listener), relay)
+        answer = await relay.at(self._any(listener)).forward(frame)
         if key == API_VERSIONS:
             return without_api(answer, version, EPOCH_ENDS)
         return Pieces((messages.LENGTH.pack(len(answer)), answer))
 
     def _any(self, listener: str) -> str:
         """A live real broker on this listener."""
-        live = [
-            address
-            for broker, address in self._real[listener].items()
-            if broker in self._log.brokers
-        ]
-        if not live:
-            raise Unanswered(f"no broker of listener {listener} is alive")
-        return live[0]
-
-    @staticmethod
-    async def _relay(frame: memoryview, address: str, relay: dict[str, Connection]) -> memoryview:
-        connection = relay.setdefault(address, Connection(address))
-        return await connection.forward(frame)
+        for broker, address in self._real[listener].items():
+            if broker in self._log.brokers:
+                return address
+        raise Unanswered(f"no broker of listener {listener} is alive")
 
     def _follower(self, partition: Partition | None) -> int:
         """The follower that reads are redirected to: the longest one, -1 when there is none."""
@@ -302,19 +272,18 @@ class Listeners:
         self,
         partition: Partition,
         offset: int,
-        relay: dict[str, Connection],
+        relay: Connections,
         address: str,
         *,
         committed: bool,
     ) -> int | None:
         """The end that a leader would return to a consumer: the follower's last stable offset, or
         its high watermark."""
-        connection = relay.setdefault(address, Connection(address))
         ids = {
             name: topic_id for topic_id, name in self._log.names.items() if name == partition.topic
         }
         tp = partition.topic, partition.number
-        known = (await follower_bounds(connection, ids, {tp: offset})).get(tp)
+        known = (await follower_bounds(relay.at(address), ids, {tp: offset})).get(tp)
         return None if known is None else known[1 if committed else 0]
 
     async def _client_offsets(
@@ -323,7 +292,7 @@ class Listeners:
         correlation: int,
         frame: memoryview,
         listener: str,
-        relay: dict[str, Connection],
+        relay: Connections,
     ) -> Pieces:
         """Asks followers, which answer a debugging replica as a leader answers a consumer."""
         request = messages.decode_request("list_offsets", version, frame)
@@ -336,11 +305,8 @@ class Listeners:
                 follower = self._follower(partition)
                 address = self._log.config.brokers.get(follower)
                 if address is None or partition is None:
-                    rows.append(
-                        r.ListOffsetsPartitionResponse(
-                            **NO_OFFSET, partition_index=asked.partition_index
-                        )
-                    )
+                    number = asked.partition_index
+                    rows.append(r.ListOffsetsPartitionResponse(**NO_OFFSET, partition_index=number))
                     continue
                 if int(asked.timestamp) == LATEST:
                     committed = version >= 2 and int(request.isolation_level) == 1
@@ -357,8 +323,7 @@ class Listeners:
                 fields = {"isolation_level": request.isolation_level} if version >= 2 else {}
                 fields |= {"timeout": request.timeout} if version >= 10 else {}
                 body = m.ListOffsetsRequest(replica_id=DEBUGGING, topics=(one,), **fields)
-                connection = relay.setdefault(address, Connection(address))
-                answer = await connection.call("list_offsets", version, body)
+                answer = await relay.at(address).call("list_offsets", version, body)
                 rows.append(answer.topics[0].partitions[0])
             topics.append(r.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(rows)))
         throttle = {"throttle_time": NOTHING} if version >= 2 else {}

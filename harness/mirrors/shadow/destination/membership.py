@@ -106,7 +106,6 @@ def registration(config: Config, journal: Journal, features: Sequence[Message]) 
 
 log = logging.getLogger(__name__)
 BEAT_SECONDS: Final = 0.5
-_CALL_SECONDS: Final = 2.0
 _HEARTBEAT: Final = 63
 JOIN_SECONDS: Final = 12.0
 """Longer than the session of a shadow that died (broker.session.timeout.ms is 9 s by default)."""
@@ -160,13 +159,15 @@ class Membership:
     async def _register(self) -> Message | None:
         """The controller's answer; None when it did not answer."""
         try:
-            answer = await self._ask(self._controllers, "api_versions", 4, features_request())
+            answer = await self._controllers.call_controller("api_versions", 4, features_request())
             if answer.error_code == Error.none:
                 self._beats_in = min(
                     2, max(api.max_version for api in answer.api_keys if api.api_key == _HEARTBEAT)
                 )
                 body = registration(self._config, self._journal, answer.supported_features)
-                return await self._ask(self._controllers, "broker_registration", 4, body, within=10)
+                return await self._controllers.call_controller(
+                    "broker_registration", 4, body, within=10
+                )
             return answer
         except Unanswered as error:
             log.warning("no registration: %s", error)
@@ -192,7 +193,7 @@ class Membership:
                 want_shut_down=self._want_shut_down,
                 **({"cordoned_log_dirs": directories} if self._beats_in >= 2 else {}),
             )
-            answer = await self._ask(self._heart, "broker_heartbeat", self._beats_in, body)
+            answer = await self._heart.call_controller("broker_heartbeat", self._beats_in, body)
         if answer.error_code in _GONE:
             raise EnvironmentFailure(
                 f"broker {self._config.broker_id} of the destination of {self._config.link} is no "
@@ -208,18 +209,6 @@ class Membership:
         if answer.is_fenced != self.fenced:
             log.info("%s", "fenced" if answer.is_fenced else "unfenced")
         self.fenced, self.may_leave = answer.is_fenced, answer.should_shut_down
-
-    async def _ask(
-        self, nodes: AnyOf, api: str, version: int, body: Message, *, within: float = _CALL_SECONDS
-    ) -> Message:
-        """Tries the controllers in turn until one is the active controller. Raises Unanswered."""
-        for _ in range(3 * len(nodes.addresses)):
-            answer = await nodes.call(api, version, body, within=within)
-            if answer.error_code != Error.not_controller:
-                return answer
-            nodes.turn()
-            await asyncio.sleep(0.05)
-        raise Unanswered(f"none of {', '.join(nodes.addresses)} is the active controller")
 
     @contextlib.asynccontextmanager
     async def placeable(self) -> AsyncIterator[None]:
@@ -288,7 +277,7 @@ class Membership:
         body = m.AlterPartitionRequest(
             broker_id=self._config.broker_id, broker_epoch=self.epoch, topics=topics
         )
-        answer = await self._ask(self._controllers, "alter_partition", 3, body, within=10)
+        answer = await self._controllers.call_controller("alter_partition", 3, body, within=10)
         if answer.error_code != Error.none:
             raise Unanswered(
                 f"the controller refused to alter partitions: {answer.error_code.name}"
@@ -303,7 +292,7 @@ class Membership:
         body = messages.request("allocate_producer_ids", 0).AllocateProducerIdsRequest(
             broker_id=self._config.broker_id, broker_epoch=self.epoch
         )
-        answer = await self._ask(self._controllers, "allocate_producer_ids", 0, body)
+        answer = await self._controllers.call_controller("allocate_producer_ids", 0, body)
         if answer.error_code != Error.none:
             raise Unanswered(f"the controller allocated no producer ids: {answer.error_code.name}")
         return int(answer.producer_id_start), int(answer.producer_id_len)
