@@ -14,9 +14,8 @@ from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.history import SHARE_LOCK_MS
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.wait import patient, until
-from linkflap.harness.workloads.client import GRACE
-from linkflap.harness.workloads.readers import ReaderClient
-from linkflap.harness.workloads.share_group import ShareClient
+from linkflap.harness.workloads.client import GRACE, Context
+from linkflap.harness.workloads.readers import follows_in, group_in, isolation_in
 from linkflap.harness.workloads.worker import Member, Worker
 
 Ends = Mapping[str, Mapping[tuple[str, int], int]]
@@ -86,13 +85,9 @@ class Crew:
     def __init__(
         self, spec: WorkloadSpec, workers: Sequence[Worker], topics: Mapping[str, int]
     ) -> None:
-        self.workers = workers
-        self.topics = topics
-        self._spec = spec
-
-    @property
-    def spec(self) -> WorkloadSpec:
-        return self._spec
+        self.spec, self.workers, self.topics = spec, workers, topics
+        self.follows = True
+        """Whether clients move to the destination when their cluster fails over."""
 
     @property
     def members(self) -> Sequence[Member]:
@@ -131,11 +126,6 @@ class Crew:
         """Reports a topic's new partition count to the clients."""
         for worker in self.workers:
             worker.grown(topic, partitions)
-
-    @property
-    def follows(self) -> bool:
-        """Whether clients move to the destination when their cluster fails over."""
-        return True
 
     def ask_to_move(self, source: str, destination: str, *, drained: bool) -> Sequence[Member]:
         """Asks the clients of `source` to move to `destination`; returns the clients that it
@@ -242,19 +232,11 @@ class Readers(Crew):
         self,
         spec: WorkloadSpec,
         workers: Sequence[Worker],
-        topics: Mapping[str, int],
-        pattern: ReaderClient | ShareClient,
+        context: Context,
     ) -> None:
-        super().__init__(spec, workers, topics)
-        self._follows, self._group, self._isolation = (
-            pattern.follows,
-            pattern.group,
-            pattern.isolation,
-        )
-
-    @property
-    def follows(self) -> bool:
-        return self._follows
+        super().__init__(spec, workers, context.topics)
+        self.follows = follows_in(context)
+        self._group, self._isolation = group_in(context), isolation_in(context)
 
     def progress(self) -> WorkloadProgress:
         counts = super().progress()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, zip_longest
 from typing import Final, Protocol
@@ -143,14 +143,10 @@ class Acks:
     def outcome(self) -> SendGroup:
         """The present state of the group; records that were never sent count as refused."""
         refused = {*self._refused, *range(self.handed, self.count)}
-        return SendGroup(
-            topic=self.topic,
-            partition=self.partition,
-            first_uid=self.first_uid,
-            count=self.count,
+        return replace(
+            self.planned(),
             acks=tuple((index, count, offset) for index, count, offset in sorted(self._runs)),
             refused=_runs(sorted(refused)),
-            made_from=self.made_from,
         )
 
 

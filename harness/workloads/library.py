@@ -169,44 +169,15 @@ class ClientConsumer(Protocol):
     def consumer_group_metadata(self) -> Loose: ...
 
 
-class ClientLibrary(Protocol):
-    """Makes clients from their librdkafka configuration."""
-
-    def prepare(self) -> None:
-        """Begins slow preparations, so that clients are made quickly later."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether the preparations are complete."""
-
-    def producer(
-        self, config: Config, *, identified: Identified, noticed: Callable[[KafkaError], None]
-    ) -> ClientProducer: ...
-    def consumer(
-        self,
-        config: Config,
-        *,
-        on_commit: OnCommit,
-        noticed: Callable[[KafkaError], None],
-        batch: int,
-    ) -> ClientConsumer: ...
-    def share_consumer(self, config: Config, *, batch: int) -> JavaShareConsumer:
-        """A member of a share group. NotImplementedError where the library has none."""
-
-    def discard(self, consumer: ClientConsumer | JavaShareConsumer) -> None:
-        """Ends the use of a consumer, without waiting for anything."""
-
-
 class Librdkafka:
-    """confluent-kafka. Only its statistics have the producer id and epoch of records that never
-    reached a log."""
+    """confluent-kafka, as a library of clients (`ClientLibrary`). Only its statistics have the
+    producer id and epoch of records that never reached a log."""
+
+    ready = True
+    """Whether the preparations are complete."""
 
     def prepare(self) -> None:
-        """Does nothing."""
-
-    @property
-    def ready(self) -> bool:
-        return True
+        """Begins slow preparations, so that clients are made quickly later; here there are none."""
 
     def producer(
         self, config: Config, *, identified: Identified, noticed: Callable[[KafkaError], None]
@@ -240,9 +211,11 @@ class Librdkafka:
         raise NotImplementedError("librdkafka has no share consumer")
 
     def discard(self, consumer: ClientConsumer | JavaShareConsumer) -> None:
-        """Destroys the consumer without closing it, once nobody refers to it. Closing waits without
-        a deadline for a coordinator that may be dead or moving (seen: as long as the session
-        timeout with a commit pending). The group notices after that timeout."""
+        """Ends the use of a consumer, which is destroyed once nobody refers to it.
+
+        Closing it waits without a deadline for a coordinator that may be dead or moving (seen: as
+        long as the session timeout with a commit pending). The group notices after that timeout.
+        """
 
 
 class Jvm(msgspec.Struct, frozen=True, kw_only=True):
@@ -315,6 +288,10 @@ class JavaLibrary:
 
     def discard(self, consumer: ClientConsumer | JavaShareConsumer) -> None:
         cast("JavaConsumer | JavaShareConsumer", consumer).discard()
+
+
+ClientLibrary = Librdkafka | JavaLibrary
+"""Makes clients from their librdkafka configuration."""
 
 
 def library(jvm: Jvm | None) -> ClientLibrary:

@@ -3,18 +3,14 @@ few each, and programs of the user's. Starts nothing."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from linkflap.harness.model.events import Event
-from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.scenario import Library, WorkloadSpec, libraries
 from linkflap.harness.model.security import OPEN, Principal, entered_by, security_of
-from linkflap.harness.rundir import Appender, RunWriter
+from linkflap.harness.rundir import RunWriter
 from linkflap.harness.workloads import (
     COMMAND,
     KINDS,
@@ -23,6 +19,7 @@ from linkflap.harness.workloads import (
     context,
     first_cluster,
     jvms,
+    share_group,
     topics_for,
 )
 from linkflap.harness.workloads.client import Numbers
@@ -37,36 +34,11 @@ from linkflap.harness.workloads.crew import (
 )
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.protocol import Host, Hosted
-from linkflap.harness.workloads.readers import ReaderClient
-from linkflap.harness.workloads.share_group import ShareClient
 from linkflap.harness.workloads.worker import Worker
 
 PER_PROCESS: Final = 3
 """Clients of one process. A process costs about 20 MB; when it dies, only these clients lose their
 work in flight."""
-
-
-class _Nowhere:
-    """A writer for clients that are only made to check their options."""
-
-    def __init__(self) -> None:
-        self._opened: list[Appender[Operation] | Appender[Poll]] = []
-
-    def operations(self, client: str) -> Appender[Operation]:
-        appender: Appender[Operation] = Appender(Path(os.devnull))
-        self._opened.append(appender)
-        return appender
-
-    def polls(self, reader: str) -> Appender[Poll]:
-        appender: Appender[Poll] = Appender(Path(os.devnull))
-        self._opened.append(appender)
-        return appender
-
-    def write(self, event: Event, /) -> None: ...
-
-    def close(self) -> None:
-        for appender in self._opened:
-            appender.close()
 
 
 def _shared_out(
@@ -96,21 +68,17 @@ def make(
     clusters = {name: str(cluster.bootstrap) for name, cluster in addresses.clusters.items()}
     links = {name: str(link.bootstrap) for name, link in addresses.links.items()}
     root = writer.root.resolve()  # processes of clients work in a folder of their own
-    nowhere, numbers = _Nowhere(), root / "logs" / "clients" / "numbers"
-    try:
-        shared = context(
-            spec,
-            clusters=clusters,
-            links=links,
-            topics=topics,
-            writer=nowhere,
-            seed=seed,
-            numbers=Numbers(numbers),
-        )
-        cluster = first_cluster(shared)
-        pattern = KINDS[spec.kind].client(shared, "", cluster)
-    finally:
-        nowhere.close()
+    numbers = root / "logs" / "clients" / "numbers"
+    shared = context(
+        spec,
+        clusters=clusters,
+        links=links,
+        topics=topics,
+        writer=writer,
+        seed=seed,
+        numbers=Numbers(numbers),
+    )
+    cluster = first_cluster(shared)
     principal: Principal = "reader" if KINDS[spec.kind].reads else "client"
     entries = {
         name: security_of(entered_by(cluster.bootstrap, principal))
@@ -135,10 +103,10 @@ def make(
         workers.append(
             Worker(name, msgspec.structs.replace(host, clients=tuple(some), jvm=vm), writer, forks)
         )
-    if isinstance(pattern, ReaderClient):
-        return Readers(spec, workers, shared.topics, pattern)
-    if isinstance(pattern, ShareClient):
-        return ShareGroup(spec, workers, shared.topics, pattern)
+    if spec.kind == share_group.KIND:
+        return ShareGroup(spec, workers, shared)
+    if KINDS[spec.kind].reads:
+        return Readers(spec, workers, shared)
     return Producers(spec, workers, shared.topics)
 
 

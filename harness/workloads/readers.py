@@ -38,14 +38,9 @@ SAME_ERROR_EVERY: Final = int(1e9)
 class PollingClient(Client):
     """A client whose history is its polls. `group` is its consumer group, empty for none."""
 
-    def __init__(
-        self, context: Context, name: str, cluster: str, *, group: str, follows: bool
-    ) -> None:
+    def __init__(self, context: Context, name: str, cluster: str) -> None:
         super().__init__(context, name, cluster)
-        self.isolation: Isolation = (
-            "read_committed" if context.text("isolation") == ISOLATIONS[0] else "read_uncommitted"
-        )
-        self.group, self.follows = group, follows
+        self.group, self.isolation = group_in(context), isolation_in(context)
         self.positions: dict[Partition, int] = {}
         self._rows = context.writer.polls(name)
         self._process = self._looked_at = 0
@@ -61,11 +56,9 @@ class PollingClient(Client):
         self._write(now(), "error", error=f"not drained: {missing}")
 
     def state(self) -> ClientState:
-        positions = tuple(
-            (topic, partition, at) for (topic, partition), at in list(self.positions.items())
-        )
-        drained = tuple(
-            (topic, partition, at) for (topic, partition), at in list(self._drained.items())
+        positions, drained = (
+            tuple((*tp, at) for tp, at in list(known.items()))
+            for known in (self.positions, self._drained)
         )
         return msgspec.structs.replace(super().state(), positions=positions, drained=drained)
 
@@ -94,6 +87,23 @@ class PollingClient(Client):
                 error=error,
             )
         )
+
+
+def group_in(context: Context) -> str:
+    """The group of a workload's readers; empty where each is assigned its partitions."""
+    if "assign" in context.options and context.flag("assign"):
+        return ""
+    return context.text("group") or group_of(context.spec)
+
+
+def follows_in(context: Context) -> bool:
+    """Whether a workload's readers move to the new cluster in a failover; by default, those of a
+    group do."""
+    return context.flag("follow") if "follow" in context.spec.options else bool(group_in(context))
+
+
+def isolation_in(context: Context) -> Isolation:
+    return "read_committed" if context.text("isolation") == ISOLATIONS[0] else "read_uncommitted"
 
 
 def rows_at(positions: Mapping[Partition, int]) -> tuple[Fetched, ...]:
@@ -183,15 +193,7 @@ class ReaderClient(PollingClient):
     every partition of the home."""
 
     def __init__(self, context: Context, name: str, cluster: str) -> None:
-        assigned, named = context.flag("assign"), context.text("group")
-        group = "" if assigned else named or group_of(context.spec)
-        super().__init__(
-            context,
-            name,
-            cluster,
-            group=group,
-            follows=context.flag("follow") if "follow" in context.spec.options else bool(group),
-        )
+        super().__init__(context, name, cluster)
         self._protocol = context.text("protocol")
         self._commit_every = int(context.number("commit_every") * 1e9)
         self._batch = context.count("batch")
@@ -342,14 +344,9 @@ class ReaderClient(PollingClient):
         of range, and is looked up again.
         """
         invoked = now()
-        starts = {
-            tp: start for tp in self._out_of_range if (start := self._log_start(consumer, *tp)) >= 0
-        }
-        self._out_of_range -= starts.keys()
-        if starts:
-            self.positions.update(starts)
-            self._assign(consumer)
-            self._write(invoked, "assign", rows_at(starts), error="reset to earliest")
+        self._out_of_range -= self._begin(
+            consumer, invoked, self._out_of_range, error="reset to earliest"
+        )
 
     def _look_for_partitions(self, consumer: ClientConsumer) -> None:
         """Assigns new partitions: those of a mirrored topic appear on the destination during the
@@ -370,11 +367,23 @@ class ReaderClient(PollingClient):
             for t, p in self.context.partitions
             if t in known and p in known[t].partitions and (t, p) not in self.positions
         ]
-        starts = {tp: start for tp in new if (start := self._log_start(consumer, *tp)) >= 0}
+        self._begin(consumer, invoked, new)
+
+    def _begin(
+        self,
+        consumer: ClientConsumer,
+        invoked: int,
+        partitions: Iterable[Partition],
+        error: str = "",
+    ) -> set[Partition]:
+        """Reads partitions from their log starts on, and records that. Returns those whose log
+        start is known; the others are left out."""
+        starts = {tp: at for tp in partitions if (at := self._log_start(consumer, *tp)) >= 0}
         if starts:
             self.positions.update(starts)
             self._assign(consumer)
-            self._write(invoked, "assign", rows_at(starts))
+            self._write(invoked, "assign", rows_at(starts), error=error)
+        return {*starts}
 
     def drained(self, partitions: Sequence[Partition]) -> None:
         """Records that these partitions were read to the requested ends, except those that it has
@@ -401,12 +410,8 @@ class ReaderClient(PollingClient):
 
     def _log_start(self, consumer: ClientConsumer, topic: str, partition: int) -> int:
         try:
-            return max(
-                -1,
-                int(
-                    consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ASK)[0]
-                ),
-            )
+            asked = TopicPartition(topic, partition)
+            return max(-1, int(consumer.get_watermark_offsets(asked, timeout=ASK)[0]))
         except KafkaException:
             return -1
 

@@ -33,7 +33,7 @@ from linkflap.harness.workloads.client import GRACE, SLICE, Context, Options
 from linkflap.harness.workloads.incarnation import Incarnation, InvokedOperation
 from linkflap.harness.workloads.library import ClientConsumer, describe
 from linkflap.harness.workloads.producers import ABORT_SHARE, COMMON, RETRY, Producing
-from linkflap.harness.workloads.readers import ASK, READER_OPTIONS, ReaderClient, fetched
+from linkflap.harness.workloads.readers import ASK, READER_OPTIONS, ReaderClient, fetched, rows_at
 
 OUTPUT: Final = "relayed"
 """The topic of each home that only relays write to."""
@@ -106,11 +106,8 @@ class Input(ReaderClient):
         self.positions.update({tp: at for tp, at in before.items() if tp in self.positions})
         invoked = now()
         self._assign(self.consumer)
-        rows = (
-            Fetched(topic=t, partition=p, position=at)
-            for (t, p), at in sorted(self.positions.items())
-        )
-        self._write(invoked, "assign", tuple(rows), error="the transaction was aborted")
+        rows = rows_at(self.positions)
+        self._write(invoked, "assign", rows, error="the transaction was aborted")
 
     def committed(self, asked_at: int, positions: Mapping[Partition, Fetched]) -> None:
         """Records that these offsets were committed with a transaction."""

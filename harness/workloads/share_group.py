@@ -15,7 +15,6 @@ from confluent_kafka import KafkaException
 
 from linkflap.harness.model.history import SHARE_LOCK_MS, Fetched, PollKind
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.scenario import group_of
 from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.model.wait import now
 from linkflap.harness.workloads.client import SLICE, Context, Options
@@ -50,8 +49,7 @@ class ShareClient(PollingClient):
     """One poll per step, and the acknowledgement of all its records."""
 
     def __init__(self, context: Context, name: str, cluster: str) -> None:
-        group = context.text("group") or group_of(context.spec)
-        super().__init__(context, name, cluster, group=group, follows=context.flag("follow"))
+        super().__init__(context, name, cluster)
         self._batch = context.count("batch")
         self._shares: dict[Acknowledgement, float] = {
             "release": context.number("release"),

@@ -410,11 +410,8 @@ class Worker:
         """Continues at another cluster; see `Member.moved`."""
         with self._lock:
             for member in members:
-                member.cluster, member.paused, member.commanded = (
-                    destination,
-                    False,
-                    self._questions.last,
-                )
+                member.cluster, member.paused = destination, False
+                member.commanded = self._questions.last
                 member.drained.clear()
             names = tuple(member.name for member in members)
             self._send(Move(clients=names, destination=destination, drained=drained))
@@ -621,10 +618,8 @@ class Worker:
             try:
                 self._channel, self._child = self._spawn()
             except LinkflapError as error:
-                self._gone, self.given_up = (
-                    True,
-                    f"clients {self.clients} could not be started again: {error}",
-                )
+                self._gone = True
+                self.given_up = f"clients {self.clients} could not be started again: {error}"
                 return False
             if self._started:
                 self._channel.send(Start())

@@ -588,8 +588,17 @@ class Process:
 
 
 def readers(*processes: Process, group: str = "") -> Readers:
-    pattern = SimpleNamespace(follows=False, group=group, isolation="read_committed")
-    return Readers(WorkloadSpec(kind="readers", home="A"), processes, {"A.t": 2}, pattern)  # type: ignore[arg-type]
+    beside: dict[str, Any] = {
+        "clusters": {},
+        "links": {},
+        "topics": {"A.t": 2},
+        "writer": Rows(),
+        "seed": 1,
+        "numbers": FixedNumbers(),
+    }
+    given: dict[str, Option] = {"group": group, "assign": not group}
+    spec = WorkloadSpec(kind="readers", home="A", options=given)
+    return Readers(spec, cast(Any, processes), context(spec, **beside))
 
 
 def test_everybody_writes_once_that_it_is_drained() -> None:

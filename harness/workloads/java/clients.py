@@ -30,6 +30,11 @@ WITHIN: Final = "\x02"
 """Separates the columns of a row."""
 
 
+def rows_in(text: str) -> list[list[str]]:
+    """The columns of each row in an answer."""
+    return [row.split(WITHIN) for row in text.split(BETWEEN)] if text else []
+
+
 def descriptor(name: str) -> str:
     """A class in the notation of method descriptors."""
     return f"L{name.replace('.', '/')};"
@@ -259,6 +264,10 @@ class ProducerHandles:
 
 _CONSUMED: Final = "org.apache.kafka.clients.consumer.ConsumerRecord"
 _BYTES: Final = "org.apache.kafka.common.serialization.ByteArray"
+_SERIALIZERS: Final = dict.fromkeys(("key.serializer", "value.serializer"), f"{_BYTES}Serializer")
+_DESERIALIZERS: Final = dict.fromkeys(
+    ("key.deserializer", "value.deserializer"), f"{_BYTES}Deserializer"
+)
 
 
 class JavaClients:
@@ -273,10 +282,8 @@ class JavaClients:
         self._make_consumer = kafka.clients.consumer.KafkaConsumer
         self._make_partition = kafka.common.TopicPartition
         self._make_offset = kafka.clients.consumer.OffsetAndMetadata
-        self._make_map, self._make_list = (
-            bridge.java.java.util.HashMap,
-            bridge.java.java.util.ArrayList,
-        )
+        self._make_map = bridge.java.java.util.HashMap
+        self._make_list = bridge.java.java.util.ArrayList
         self._make_queue = bridge.java.java.util.concurrent.ConcurrentLinkedQueue
         self._millis = bridge.java.java.time.Duration.ofMillis
         self._to_text = bridge.java.java.util.Objects.toString
@@ -324,8 +331,7 @@ class JavaClients:
 
     def producer(self, config: Mapping[str, object]) -> Handle:
         """A KafkaProducer of bytes."""
-        how = {"key.serializer": f"{_BYTES}Serializer", "value.serializer": f"{_BYTES}Serializer"}
-        return self._make_producer(self.bridge.properties({**how, **config}))
+        return self._make_producer(self.bridge.properties({**_SERIALIZERS, **config}))
 
     def states(self, producer: Handle) -> tuple[Callable[[], str], Callable[[], str]]:
         """Two handles: one returns the state of a producer's transactions, the other its producer
@@ -349,21 +355,15 @@ class JavaClients:
 
     def consumer(self, config: Mapping[str, object]) -> Handle:
         """A KafkaConsumer of bytes."""
-        how = {
-            "key.deserializer": f"{_BYTES}Deserializer",
-            "value.deserializer": f"{_BYTES}Deserializer",
-        }
-        return self._make_consumer(self.bridge.properties({**how, **config}))
+        return self._make_consumer(self.bridge.properties({**_DESERIALIZERS, **config}))
 
     def read(self, records: Handle) -> list[tuple[str, int, int, bytes]]:
         """For each record of a poll: topic, partition, offset, and linkflap's header (empty:
         none)."""
-        text = str(self._records.apply(records))
-        rows = []
-        for row in text.split(BETWEEN) if text else ():
-            topic, partition, offset, header = row.split(WITHIN)
-            rows.append((topic, int(partition), int(offset), bytes.fromhex(header)))
-        return rows
+        return [
+            (topic, int(partition), int(offset), bytes.fromhex(header))
+            for topic, partition, offset, header in rows_in(str(self._records.apply(records)))
+        ]
 
     def _reading(self, *more: Handle) -> Handle:
         """For each record its partition and offset, linkflap's header, and `more` texts."""
@@ -402,12 +402,8 @@ class JavaClients:
 
     def share_consumer(self, config: Mapping[str, object]) -> Handle:
         """A KafkaShareConsumer of bytes."""
-        how = {
-            "key.deserializer": f"{_BYTES}Deserializer",
-            "value.deserializer": f"{_BYTES}Deserializer",
-        }
         made = self.bridge.java.org.apache.kafka.clients.consumer.KafkaShareConsumer
-        return made(self.bridge.properties({**how, **config}))
+        return made(self.bridge.properties({**_DESERIALIZERS, **config}))
 
     def acquired(self, records: Handle) -> list[tuple[str, int, int, bytes, int]]:
         """Like `read`, with each record's delivery count."""
@@ -418,11 +414,12 @@ class JavaClients:
             )
             count = self._h.then(count, unknown)
             self._acquired = self._reading(self._h.then(count, self.texts.of))
-        rows = []
-        for row in str(self._acquired.apply(records)).split(BETWEEN):
-            topic, partition, offset, header, count = row.split(WITHIN)
-            rows.append((topic, int(partition), int(offset), bytes.fromhex(header), int(count)))
-        return rows
+        return [
+            (topic, int(partition), int(offset), bytes.fromhex(header), int(deliveries))
+            for topic, partition, offset, header, deliveries in rows_in(
+                str(self._acquired.apply(records))
+            )
+        ]
 
     def listed(self, records: Handle | None = None) -> Handle:
         """The records of a poll as a Java list."""
@@ -510,32 +507,21 @@ class Errors:
 
     def __init__(self, bridge: Bridge, handles: Handles) -> None:
         name = "org.apache.kafka.common.protocol.Errors"
+        exception = handles.cast(
+            handles.method(name, "exceptionName", f"(){STRING}"), f"({descriptor(name)}){OBJECT}"
+        )
+        code = handles.cast(handles.method(name, "code", "()S"), f"({descriptor(name)})J")
+        texts = Texts(handles)
+        rows = handles.joined(
+            handles.then(exception, texts.of),  # null for those without an exception
+            handles.then(code, texts.of_long),
+            descriptor=f"({descriptor(name)}){STRING}",
+            between=WITHIN,
+        )
+        listed = handles.as_a("java.util.function.Function", handles.each(rows, between=BETWEEN))
         values = bridge.java.java.util.EnumSet.allOf(handles.named(name))
-        exception = handles.method(name, "exceptionName", "()Ljava/lang/String;")
-        code = handles.then(
-            handles.cast(handles.method(name, "code", "()S"), f"(L{name.replace('.', '/')};)I"),
-            handles.static("java.lang.String", "valueOf", "(I)Ljava/lang/String;"),
-        )
-        null_safe = handles.static(
-            "java.lang.String", "valueOf", "(Ljava/lang/Object;)Ljava/lang/String;"
-        )
-        listed = [
-            str(
-                handles.as_a(
-                    "java.util.function.Function", handles.each(one, between=BETWEEN)
-                ).apply(values)
-            ).split(BETWEEN)
-            for one in (
-                handles.then(
-                    handles.cast(exception, f"(L{name.replace('.', '/')};)Ljava/lang/Object;"),
-                    null_safe,
-                ),
-                code,
-            )
-        ]
-        self._codes: Mapping[str, int] = (
-            dict(zip(listed[0], map(int, listed[1]), strict=True)) | _OWN
-        )
+        known = {kind: int(number) for kind, number in rows_in(str(listed.apply(values)))}
+        self._codes: Mapping[str, int] = known | _OWN
 
     def of(
         self,
@@ -564,6 +550,11 @@ class Errors:
             kind, words = inner, rest
         return self.of(kind, words)
 
-    def raising(self, error: JavaError) -> KafkaException:
-        """The exception that confluent-kafka's consumer would raise."""
-        return KafkaException(self.of(error.kind, error.text))
+    @contextlib.contextmanager
+    def raising(self) -> Iterator[None]:
+        """Raises Java's exceptions in a block as confluent-kafka's consumer would."""
+        try:
+            with raised():
+                yield
+        except JavaError as error:
+            raise KafkaException(self.of(error.kind, error.text)) from error

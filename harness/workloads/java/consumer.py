@@ -15,23 +15,22 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from linkflap.harness.jvm import Handle
 from linkflap.harness.model.payload import HEADER
 from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.workloads.java.clients import (
-    BETWEEN,
-    WITHIN,
     JavaClients,
     JavaError,
     Partitions,
     TopicsByName,
     raised,
+    rows_in,
 )
 
 LEAVES_WITHIN: Final = 2.0
@@ -116,7 +115,7 @@ class JavaConsumer:
         except JavaError as error:
             # revoked again meanwhile: the event of that comes next
             if error.simple != "IllegalStateException":
-                raise self._clients.errors.raising(error) from error
+                raise KafkaException(self._clients.errors.of(error.kind, error.text)) from error
         self._positions.update({(p.topic, p.partition): p.offset for p in partitions})
 
     def _seek(self, partition: TopicPartition) -> None:
@@ -140,14 +139,10 @@ class JavaConsumer:
                 records = self._clients.read(polled) if polled.count() else []
         except JavaError as error:
             failure, out_of_range = self._failed(error)
-        if self._happened():
-            failure = (
-                failure
-                if failure is not None and failure.simple != "NoOffsetForPartitionException"
-                else None
-            )
+        if self._happened() and failure and failure.simple == "NoOffsetForPartitionException":
+            failure = None
         if failure is not None:
-            raise self._clients.errors.raising(failure)
+            raise KafkaException(self._clients.errors.of(failure.kind, failure.text))
         got = [
             Consumed((topic, partition), offset, header)
             for topic, partition, offset, header in records
@@ -175,8 +170,7 @@ class JavaConsumer:
         with raised():
             text = str(self._where(self._client.assignment()))
         notices = []
-        for row in text.split(BETWEEN) if text else ():
-            name, at = row.split(WITHIN)
+        for name, at in rows_in(text):
             tp, position = _partition(name), int(at)
             if position < 0 or tp not in self._positions:
                 continue
@@ -228,13 +222,10 @@ class JavaConsumer:
     ) -> list[TopicPartition]:
         """The group's committed offsets. Raises KafkaException."""
         theirs = [self._clients.partition(p.topic, p.partition) for p in partitions]
-        try:
-            with raised():
-                found = self._client.committed(set(theirs), self._clients.duration(timeout))
-                offsets = [found.get(tp) for tp in theirs]
-                known = [OFFSET_INVALID if each is None else int(each.offset()) for each in offsets]
-        except JavaError as error:
-            raise self._clients.errors.raising(error) from error
+        with self._clients.errors.raising():
+            found = self._client.committed(set(theirs), self._clients.duration(timeout))
+            offsets = [found.get(tp) for tp in theirs]
+            known = [OFFSET_INVALID if each is None else int(each.offset()) for each in offsets]
         return [
             TopicPartition(p.topic, p.partition, at)
             for p, at in zip(partitions, known, strict=True)
@@ -243,37 +234,23 @@ class JavaConsumer:
     def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
         """Only the log start offset. Raises KafkaException."""
         tp = self._clients.partition(partition.topic, partition.partition)
-        try:
-            with raised():
-                return int(
-                    self._client.beginningOffsets([tp], self._clients.duration(timeout)).get(tp)
-                ), OFFSET_INVALID
-        except JavaError as error:
-            raise self._clients.errors.raising(error) from error
+        with self._clients.errors.raising():
+            found = self._client.beginningOffsets([tp], self._clients.duration(timeout))
+            return int(found.get(tp)), OFFSET_INVALID
 
     def list_topics(self, timeout: float) -> TopicsByName:
         """Every topic with its partitions. Raises KafkaException."""
-        try:
-            with raised():
-                found = self._client.listTopics(self._clients.duration(timeout))
-                return TopicsByName(
-                    {
-                        str(name): Partitions(range(int(found[name].size())))
-                        for name in found.keySet()
-                    }
-                )
-        except JavaError as error:
-            raise self._clients.errors.raising(error) from error
+        with self._clients.errors.raising():
+            found = self._client.listTopics(self._clients.duration(timeout))
+            sizes = {str(name): int(found[name].size()) for name in found.keySet()}
+        return TopicsByName({name: Partitions(range(size)) for name, size in sizes.items()})
 
     def commit(self, *, offsets: Sequence[TopicPartition], asynchronous: bool) -> None:
         """Requests a commit; a later poll reports its outcome."""
         assert asynchronous
         self._asked = list(offsets)
-        try:
-            with raised():
-                self._client.commitAsync(self._clients.offsets(offsets), self._committed)
-        except JavaError as error:
-            raise self._clients.errors.raising(error) from error
+        with self._clients.errors.raising():
+            self._client.commitAsync(self._clients.offsets(offsets), self._committed)
 
     def consumer_group_metadata(self) -> Handle:
         """The group metadata that a producer sends with the group's offsets."""
@@ -340,31 +317,25 @@ class JavaShareConsumer:
 
     def configure(self, settings: Mapping[str, str]) -> None:
         """Sets the configs of the group. Returns once the brokers have confirmed them."""
-        bridge = self._clients.bridge
-        java, kafka = bridge.java, bridge.java.org.apache.kafka
-        with self._raising():
+        kafka = self._clients.bridge.java.org.apache.kafka
+        with self._clients.errors.raising():
             resource = kafka.common.config.ConfigResource(
                 kafka.common.config.ConfigResource.Type.GROUP, self._group
             )
-            ops = java.java.util.ArrayList()
-            for name, value in settings.items():
-                entry = kafka.clients.admin.ConfigEntry(name, value)
-                ops.add(
-                    kafka.clients.admin.AlterConfigOp(
-                        entry, kafka.clients.admin.AlterConfigOp.OpType.SET
-                    )
-                )
-            changes = java.java.util.HashMap()
-            changes.put(resource, ops)
-            self._admin.incrementalAlterConfigs(changes).all().get()
+            kinds = kafka.clients.admin
+            ops = [
+                kinds.AlterConfigOp(kinds.ConfigEntry(*each), kinds.AlterConfigOp.OpType.SET)
+                for each in settings.items()
+            ]
+            self._admin.incrementalAlterConfigs({resource: ops}).all().get()
 
     def subscribe(self, topics: Sequence[str]) -> None:
-        with self._raising():
+        with self._clients.errors.raising():
             self._client.subscribe(list(topics))
 
     def acquire(self, timeout: float) -> list[Acquired]:
         """The records of one poll. Every record has to be acknowledged before the next poll."""
-        with self._raising():
+        with self._clients.errors.raising():
             polled = self._client.poll(self._clients.duration(timeout))
             if not polled.count():
                 return []
@@ -377,7 +348,7 @@ class JavaShareConsumer:
 
     def acknowledge(self, otherwise: Mapping[Acknowledgement, Sequence[Acquired]]) -> None:
         """Accepts the records of the last poll, except those in `otherwise`; `confirm` sends it."""
-        with self._raising():
+        with self._clients.errors.raising():
             self._polled.forEach(self._accept)
             for how, records in otherwise.items():
                 for each in records:
@@ -388,7 +359,7 @@ class JavaShareConsumer:
     def confirm(self, timeout: float) -> dict[Partition, str]:
         """Sends acknowledgements and waits for the answers: partition -> the error, empty if all
         were confirmed."""
-        with self._raising():
+        with self._clients.errors.raising():
             answered = self._client.commitSync(self._clients.duration(timeout))
             found: dict[Partition, str] = {}
             for each in answered.entrySet():
@@ -401,9 +372,8 @@ class JavaShareConsumer:
         """The group's start offset in each partition, as its coordinator has it: every record below
         it is finished."""
         java = self._clients.bridge.java
-        with self._raising():
-            asked = java.java.util.HashMap()
-            asked.put(self._group, java.org.apache.kafka.clients.admin.ListShareGroupOffsetsSpec())
+        with self._clients.errors.raising():
+            asked = {self._group: java.org.apache.kafka.clients.admin.ListShareGroupOffsetsSpec()}
             found = (
                 self._admin.listShareGroupOffsets(asked).partitionsToOffsetInfo(self._group).get()
             )
@@ -414,14 +384,6 @@ class JavaShareConsumer:
                 for each in found.entrySet()
                 if each.getValue() is not None
             }
-
-    @contextlib.contextmanager
-    def _raising(self) -> Iterator[None]:
-        try:
-            with raised():
-                yield
-        except JavaError as error:
-            raise self._clients.errors.raising(error) from error
 
     def discard(self) -> None:
         """Closes both clients in a thread that is not joined. Brokers give unacknowledged records
