@@ -29,18 +29,19 @@ from linkflap.harness.capture.logs_named import (
     check_promotions_within,
     chosen,
     homes_of,
-    named_by,
+    log_lacking_topics,
     names_of,
-    say_lacking,
+    selected,
     topology_of,
 )
-from linkflap.harness.capture.promotions_from_bytes import promotions_in
+from linkflap.harness.capture.promotions_from_bytes import partners, promotions_in
 from linkflap.harness.capture.replicas import (
     CLEANED,
     HIGH_WATERMARKS,
     LOG_STARTS,
     checkpoints_in,
     cleaned_to,
+    first_segment,
     log_end,
     unreadable,
 )
@@ -347,7 +348,9 @@ def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -
                     cluster=folder.cluster, broker=folder.broker, topic=folder.topic,
                     partition=folder.partition,
                     leader=False, alive=False,
-                    log_start=max(_first_segment(folder), of_broker[LOG_STARTS].offsets.get(tp, 0)),
+                    log_start=max(
+                        first_segment(folder.path), of_broker[LOG_STARTS].offsets.get(tp, 0)
+                    ),
                     high_watermark=max(min(high, ends[folder.path]), noted[folder.path]),
                     high_watermark_from=_origin(folder)
                     if noted_above or (checkpointed and len(same) > 1)
@@ -357,11 +360,6 @@ def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -
                 )
             )  # fmt: skip
     return known
-
-
-def _first_segment(folder: Folder) -> int:
-    """The offset for which the first segment is named; 0 if there is none."""
-    return min((at for path in folder.segments if (at := offset_in(path.name)) >= 0), default=0)
 
 
 def _origin(folder: Folder) -> Literal["checkpoint", "copied"]:
@@ -379,13 +377,13 @@ def record(folder: Path, asked: LogsRequest, command: str) -> None:
     for each in every:
         topics[each.cluster].add(each.topic)
     check_mirror_named(topics, asked)
-    names = named_by(asked.topics, names_of(topics, asked))
+    names = selected(asked.topics, names_of(topics, asked))
     found = [
         replace(f, topic=names[f.cluster, f.topic])
         for f in chosen(every, asked.topics if not names else ".*")
         if (f.cluster, f.topic) in names
     ]
-    say_lacking(names, asked)
+    log_lacking_topics(names, asked)
     homes = homes_of({(f.cluster, f.topic) for f in found}, asked)
     check_promotions(asked, {(f.cluster, *f.tp) for f in found})
     ends: dict[Path, int] = {}
@@ -539,9 +537,7 @@ def _same_batches(source: Headers, destination: Headers) -> Bools:
     either side left it, which keeps its offsets and its producer."""
     if not len(source):
         return np.zeros(len(destination), np.bool_)
-    order = np.argsort(source.base_offset, kind="stable")
-    at = np.searchsorted(source.base_offset[order], destination.base_offset)
-    partner = order[np.minimum(at, len(order) - 1)]
+    partner = partners(destination, source)
 
     def agree(*names: str) -> Bools:
         equal = [getattr(source, n)[partner] == getattr(destination, n) for n in names]

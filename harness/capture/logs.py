@@ -12,8 +12,8 @@ segments.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.capture.replicas import Known, PartitionFolder, ask, bounds_of
+from linkflap.harness.log.layout import LONG, walk
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import Captured
 from linkflap.harness.model.history import Bounds, Watermark
@@ -32,10 +33,6 @@ from linkflap.harness.rundir.files import is_full
 Since = Mapping[tuple[str, str, int], int]
 """(cluster, topic, partition) -> first captured offset. A partition without an entry is captured
 completely."""
-_HEAD: Final = struct.Struct(">qi11xi")
-"""Base offset, length, and what there is up to the last offset delta, of a batch of format 2."""
-_FRAME: Final = 12
-"""Bytes before what the length counts."""
 
 
 def drop_before(folder: Path, offset: int) -> None:
@@ -51,7 +48,7 @@ def drop_before(folder: Path, offset: int) -> None:
             return
         path.unlink()
         if position < len(content):
-            base = _HEAD.unpack_from(content, position)[0]
+            (base,) = LONG.unpack_from(content, position)
             (folder / f"{base:020d}.log").write_bytes(content[position:])
             return
     (folder / f"{offset:020d}.log").touch()
@@ -61,12 +58,12 @@ def _first_after(content: bytes, offset: int) -> int:
     """The position of the first batch that reaches `offset`; the end if none does. A torn batch
     counts as reaching every offset."""
     position = 0
-    while position + _HEAD.size <= len(content):
-        base, length, delta = _HEAD.unpack_from(content, position)
-        if base + delta >= offset or length <= 0:
-            return position
-        position += _FRAME + length
-    return position if position < len(content) else len(content)
+    with contextlib.suppress(ValueError):
+        for batch in walk(content):
+            if batch.last >= offset:
+                break
+            position = batch.stop
+    return position
 
 
 _ATTEMPTS: Final = 10

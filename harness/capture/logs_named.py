@@ -130,8 +130,8 @@ def check_promotions_within(
 
 
 def chosen(every: Sequence[Folder], topics: str, own: Sequence[str] = ()) -> list[Folder]:
-    """The folders of topics whose full name matches `topics`, and of the internal topics in
-    `own`."""
+    """The folders of topics whose full name matches `topics`; of Kafka's internal topics, only
+    those in `own`."""
     pattern = pattern_of(topics)
     found = [
         f
@@ -219,7 +219,7 @@ def names_of(
     return names
 
 
-def named_by(topics: str, names: Mapping[tuple[str, str], str]) -> Mapping[tuple[str, str], str]:
+def selected(topics: str, names: Mapping[tuple[str, str], str]) -> Mapping[tuple[str, str], str]:
     """The names that --topics selects: by the name on any cluster, or by the compared name."""
     pattern = pattern_of(topics)
     wanted = {
@@ -230,9 +230,9 @@ def named_by(topics: str, names: Mapping[tuple[str, str], str]) -> Mapping[tuple
     return {key: name for key, name in names.items() if name in wanted}
 
 
-def say_lacking(names: Mapping[tuple[str, str], str], asked: LogsRequest) -> None:
-    """Says which topics only the source of a link has, of the (cluster, topic) that are read and
-    the names under which they are compared: before a verdict that takes a minute."""
+def log_lacking_topics(names: Mapping[tuple[str, str], str], asked: LogsRequest) -> None:
+    """Logs which topics only the source of a link has, before a verdict that takes a minute.
+    `names`: (cluster, topic) -> the name under which it is compared."""
     for link in asked.links:
         own = {key: name for key, name in names.items() if not key[1].startswith("__")}
         there, here = (

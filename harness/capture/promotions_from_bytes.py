@@ -1,34 +1,27 @@
-"""Promotions inferred from control records, for logs without a recorded history.
+"""Finds the promotions of logs without a recorded history, by their control records.
 
-When a KIP-1279 mirror is stopped, it writes to every partition an ABORT marker for each open
-transaction and then one control record MIRROR_PID_RESET, all in one of the destination's own leader
-epochs. Everything after them is the destination's. So the offset of the first of those markers is
-the promotion's. A reset that is on the link's source too was mirrored. Where the mirror was
-reversed (links both ways), the resets are the destination's and the source's in turn. The bytes
-also show the reversal: the cluster that was failed over from has the new owner's batch at the
-promotion's offset.
+A KIP-1279 mirror that is stopped writes to every partition an ABORT marker for each open
+transaction, then one control record MIRROR_PID_RESET, all in one leader epoch of the destination.
+Everything behind them is the destination's own, so the promotion offset is that of the first of
+these markers. A reset that the link's source has too was mirrored from there.
 
-A mark may have been deleted with the beginning of its log. If that leaves the owner of a log open,
-an event `promotion-unknown` is recorded.
+If the mirror was reversed (links both ways), the resets are the destination's and the source's in
+turn. The bytes also show the reversal itself: the former owner's log has the new owner's batch at
+the promotion offset.
 
-Times are invented so that they are in order: one round of promotions after the other, each not
+Retention and DeleteRecords delete the beginning of a log, and with it in time every reset. A reset
+lies behind everything that was mirrored before it. So a log that still has a mirrored batch (one at
+the same offsets with the same time as at the source) still has the reset, if there was one. A log
+that begins behind offset 0 and has no batch of its source may be its cluster's own from its first
+offset on, or the log of a mirror that failed. That is unknown, unless the user names the promotion
+(`--promotion`): an event `promotion-unknown` says so.
+
+Without its first resets, the owner of each that is left is not known from their order alone. If one
+log has a reset, and the other reaches back that far and lacks it, the first log's cluster wrote it.
+Otherwise the cluster whose log reaches further wrote last.
+
+The times of the events are invented, in order: one round of promotions after the other, each not
 before its bytes.
-
-A mark may be gone: retention and DeleteRecords delete a log's beginning, and in time everything
-that was mirrored with it.
-
-A mark (MIRROR_PID_RESET) is behind everything that was mirrored before it. So a log that still has
-a mirrored batch still has the mark, if there was one. A log that lost the mark begins with its
-cluster's own records. The bytes that a log shares with the source tell the two cases apart: a batch
-at the same offsets that was written at the same time was mirrored. Suppose that a log begins behind
-offset 0, shares nothing with its source, and has what the source has not. Then it may be its
-cluster's own from its first offset on, or the log of a mirror that failed: that is unknown, unless
-the user names the promotion (`--promotion`).
-
-Where the mirror was reversed, marks are the destination's and the source's in turn. Without the
-first ones their order alone does not show the owner of each. If one log has a mark, and the other
-reaches back that far and lacks it, the mark is of the log that has it. Otherwise the log that
-reaches further was written last.
 """
 
 from __future__ import annotations
@@ -39,8 +32,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from linkflap.harness.log import batches, layout
-from linkflap.harness.log.batch_headers import Headers
+from linkflap.harness.log import batches
+from linkflap.harness.log.batch_headers import Headers, reset_rows
 from linkflap.harness.log.segments import offset_in
 from linkflap.harness.model.events import (
     Event,
@@ -53,10 +46,14 @@ from linkflap.harness.model.events import (
 from linkflap.harness.model.faults import REVERSE
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
 
+Log = batches.ReplicaLog | None
+ByCluster = Mapping[str, batches.ReplicaLog]
+"""The log of each cluster that has one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promoted:
-    """From `offset` on a cluster's log is its own; `sure` is False if no mark proves it."""
+    """From `offset` on, a cluster's log is its own; `sure` is False if no reset proves it."""
 
     cluster: str
     offset: int
@@ -75,7 +72,7 @@ Marks = Mapping[str, Sequence[ResetMark]]
 """By cluster, what its log has, in offset order."""
 
 
-def begins(log: batches.ReplicaLog | None) -> int:
+def first_offset(log: Log) -> int:
     """The first offset that a log has bytes of; where it has no batch, the one its first file is
     named by."""
     if log is None:
@@ -85,16 +82,16 @@ def begins(log: batches.ReplicaLog | None) -> int:
     return max((offset_in(segment.name) for segment in log.segments[:1]), default=0)
 
 
-def ends(log: batches.ReplicaLog | None) -> int:
+def end_offset(log: Log) -> int:
     """The offset behind a log's last batch."""
     return (
-        begins(log)
+        first_offset(log)
         if log is None or not len(log.headers)
         else int(log.headers.last_offset.max()) + 1
     )
 
 
-def shared(ours: batches.ReplicaLog | None, theirs: batches.ReplicaLog | None) -> NDArray[np.bool_]:
+def also_in(ours: Log, theirs: Log) -> NDArray[np.bool_]:
     """Per batch of ours, whether the other log has one at the same offsets that was written at the
     same time.
 
@@ -102,89 +99,92 @@ def shared(ours: batches.ReplicaLog | None, theirs: batches.ReplicaLog | None) -
     """
     if ours is None or theirs is None or not len(theirs.headers):
         return np.zeros(0 if ours is None else len(ours.headers), np.bool_)
-    order = np.argsort(theirs.headers.base_offset, kind="stable")
-    at = np.searchsorted(theirs.headers.base_offset[order], ours.headers.base_offset)
-    partner = order[np.minimum(at, len(order) - 1)]
+    partner = partners(ours.headers, theirs.headers)
     names = ("base_offset", "last_offset", "max_timestamp")
     same = [getattr(ours.headers, name) == getattr(theirs.headers, name)[partner] for name in names]
     return np.asarray(np.all(same, axis=0), np.bool_)
 
 
-def unmarked(
-    ours: batches.ReplicaLog | None, theirs: batches.ReplicaLog | None, cluster: str
-) -> list[Promoted]:
-    """What may be a destination's own from its first offset on; none where its log can be what its
-    source has, or is."""
-    if ours is None or not len(ours.headers) or begins(ours) == 0 or shared(ours, theirs).any():
+def partners(ours: Headers, theirs: Headers) -> NDArray[np.intp]:
+    """Per batch of ours, the batch of theirs with the same base offset; any other one if there is
+    none."""
+    order = np.argsort(theirs.base_offset, kind="stable")
+    at = np.searchsorted(theirs.base_offset[order], ours.base_offset)
+    return order[np.minimum(at, len(order) - 1)]
+
+
+def unproven(ours: Log, theirs: Log, cluster: str) -> list[Promoted]:
+    """The promotion at a destination's first offset that no reset proves. None if all of the log
+    may have been mirrored from the source."""
+    if ours is None or not len(ours.headers) or not (first := first_offset(ours)):
         return []
-    stranger = ours.headers.last_offset >= begins(theirs)
-    return [Promoted(cluster=cluster, offset=begins(ours), sure=False)] if stranger.any() else []
+    if also_in(ours, theirs).any() or not (ours.headers.last_offset >= first_offset(theirs)).any():
+        return []
+    return [Promoted(cluster=cluster, offset=first, sure=False)]
 
 
-def came_over(
-    mark: ResetMark, ours: batches.ReplicaLog | None, theirs: batches.ReplicaLog | None
-) -> bool:
-    """Whether a mark that only the destination still has came from its source: the source's own
-    batches continue behind it."""
-    if ours is None or mark.reset >= begins(theirs):
+def was_mirrored(mark: ResetMark, ours: Log, theirs: Log) -> bool:
+    """Whether a reset that only the destination still has was mirrored: batches of the source
+    follow it."""
+    if ours is None or mark.reset >= first_offset(theirs):
         return False
-    return bool((shared(ours, theirs) & (ours.headers.base_offset > mark.reset)).any())
+    return bool((also_in(ours, theirs) & (ours.headers.base_offset > mark.reset)).any())
 
 
-def in_turn(marks: Marks, logs: Mapping[str, batches.ReplicaLog], link: LinkSpec) -> list[Promoted]:
-    """Who left each mark, where the mirror was reversed and logs lost their beginning; first the
-    destination did."""
+def of_reversed_mirror(marks: Marks, logs: ByCluster, link: LinkSpec) -> list[Promoted]:
+    """The promotions of a mirror that was reversed, the destination's first, where logs have lost
+    their beginning."""
     first, second = link.destination, link.source
     every = sorted((m for own in marks.values() for m in own), key=lambda m: (m.reset, m.begin))
     began = {mark.reset: mark.begin for mark in reversed(every)}
-    # A first promotion whose mark is gone was before anything that is left was written.
-    lost = min(begins(logs.get(name)) for name in (first, second))
+    # A first promotion whose reset is gone came before everything that is left.
+    lost = min(first_offset(logs.get(name)) for name in (first, second))
     if not began:
-        return _no_mark(logs, link, lost)
-    swapped = _swapped(sorted(began), marks, logs, link)
+        return _without_resets(logs, link, lost)
+    swapped = _first_is_the_sources(sorted(began), marks, logs, link)
     owners = (second, first) if swapped else (first, second)
     found = [
         Promoted(cluster=owners[n % 2], offset=begin)
         for n, (_, begin) in enumerate(sorted(began.items()))
     ]
     follower = next(name for name in owners if name != found[-1].cluster)
-    # Behind the last mark that is left, the other one may have been promoted once more, and lost
-    # all but what is its own since.
-    if begins(logs.get(follower)) > found[-1].offset:
-        found += unmarked(logs.get(follower), logs.get(found[-1].cluster), follower)
+    # Behind the last reset that is left, the other cluster may have been promoted once more, and
+    # have kept only what it wrote since.
+    if first_offset(logs.get(follower)) > found[-1].offset:
+        found += unproven(logs.get(follower), logs.get(found[-1].cluster), follower)
     return [Promoted(cluster=first, offset=lost), *found] if swapped else found
 
 
-def _swapped(
-    resets: Sequence[int], marks: Marks, logs: Mapping[str, batches.ReplicaLog], link: LinkSpec
+def _first_is_the_sources(
+    resets: Sequence[int], marks: Marks, logs: ByCluster, link: LinkSpec
 ) -> bool:
-    """Whether the first mark that is left is the source's."""
+    """Whether the source wrote the first reset that is left."""
     names = (link.destination, link.source)
     for number, reset in enumerate(resets):
         has = [name for name in names if any(m.reset == reset for m in marks.get(name, ()))]
         other = next((name for name in names if name not in has), "")
-        if len(has) == 1 and begins(logs.get(other)) <= reset:
+        if len(has) == 1 and first_offset(logs.get(other)) <= reset:
             return names.index(has[0]) != number % 2
-    if min(begins(logs.get(name)) for name in names) == 0:
+    if min(first_offset(logs.get(name)) for name in names) == 0:
         return False
-    further = max(names, key=lambda name: ends(logs.get(name)))
+    further = max(names, key=lambda name: end_offset(logs.get(name)))
     return names.index(further) != (len(resets) - 1) % 2
 
 
-def _no_mark(logs: Mapping[str, batches.ReplicaLog], link: LinkSpec, lost: int) -> list[Promoted]:
-    """Where both have the same, either may be the other's mirror; if the destination reaches
-    further, it may be the owner."""
+def _without_resets(logs: ByCluster, link: LinkSpec, lost: int) -> list[Promoted]:
+    """Without any reset: where both logs have the same batches, either may be the mirror of the
+    other. A destination that reaches further may be the owner."""
     ours, theirs = logs.get(link.destination), logs.get(link.source)
-    if ours is None or not shared(ours, theirs).any():
-        return unmarked(ours, theirs, link.destination)
+    if ours is None or not also_in(ours, theirs).any():
+        return unproven(ours, theirs, link.destination)
     return (
         [Promoted(cluster=link.destination, offset=lost, sure=False)]
-        if lost and ends(ours) > ends(theirs)
+        if lost and end_offset(ours) > end_offset(theirs)
         else []
     )
 
 
-Logs = Iterable[tuple[TopicPartition, Mapping[str, batches.ReplicaLog]]]
+Logs = Iterable[tuple[TopicPartition, ByCluster]]
 """Per partition, the log of each cluster."""
 Given = Mapping[tuple[str, str, int], Sequence[int]]
 """Promotions that the user named: cluster, topic, partition -> offsets."""
@@ -216,9 +216,10 @@ def promotions_in(logs: Logs, links: Sequence[LinkSpec], given: Given) -> tuple[
             _Promotion(
                 cluster=each.cluster, offset=each.offset,
                 written=_written(by_cluster[each.cluster], each.offset),
-                followed=_follows(by_cluster, links, each.cluster, each.offset), sure=each.sure,
+                followed=_follows_new_owner(by_cluster, links, each.cluster, each.offset),
+                sure=each.sure,
             )
-            for each in _rounds(by_cluster, links, given, tp)
+            for each in _of_partition(by_cluster, links, given, tp)
         ]  # fmt: skip
     events: list[Event] = []
     time = 0
@@ -230,7 +231,7 @@ def promotions_in(logs: Logs, links: Sequence[LinkSpec], given: Given) -> tuple[
                 events.append(
                     kind(
                         time=time,
-                        link=_into(links, promotion.cluster).name,
+                        link=_link_to(links, promotion.cluster).name,
                         cluster=promotion.cluster,
                         topic=topic,
                         partition=partition,
@@ -238,19 +239,19 @@ def promotions_in(logs: Logs, links: Sequence[LinkSpec], given: Given) -> tuple[
                     )
                 )
         for link in dict.fromkeys(
-            _into(links, promotion.cluster) for _, promotion in now if promotion.followed
+            _link_to(links, promotion.cluster) for _, promotion in now if promotion.followed
         ):
             events += _reversal(link, number, time + 1)
             time += 3
     return events, max(ended, time + 1)
 
 
-def _into(links: Sequence[LinkSpec], cluster: str) -> LinkSpec:
+def _link_to(links: Sequence[LinkSpec], cluster: str) -> LinkSpec:
     return next(link for link in links if link.destination == cluster)
 
 
-def _rounds(
-    logs: Mapping[str, batches.ReplicaLog],
+def _of_partition(
+    logs: ByCluster,
     links: Sequence[LinkSpec],
     given: Given,
     tp: TopicPartition,
@@ -272,15 +273,15 @@ def _rounds(
         links[1].destination,
         links[1].source,
     ):
-        late = any(begins(logs.get(name)) for name in (links[0].source, links[0].destination))
-        return in_turn(marks, logs, links[0]) if late else _alternating(marks, links[0])
+        late = any(first_offset(logs.get(name)) for name in (links[0].source, links[0].destination))
+        return of_reversed_mirror(marks, logs, links[0]) if late else _alternating(marks, links[0])
     return sorted(
-        (each for link in links for each in _over(link, marks, logs)), key=lambda p: p.offset
+        (each for link in links for each in _over_link(link, marks, logs)), key=lambda p: p.offset
     )
 
 
-def _over(
-    link: LinkSpec, marks: Mapping[str, Sequence[ResetMark]], logs: Mapping[str, batches.ReplicaLog]
+def _over_link(
+    link: LinkSpec, marks: Mapping[str, Sequence[ResetMark]], logs: ByCluster
 ) -> list[Promoted]:
     """The promotion of one link's destination, if there was one."""
     ours, source = logs.get(link.destination), logs.get(link.source)
@@ -288,12 +289,12 @@ def _over(
     own = [
         m
         for m in marks.get(link.destination, ())
-        if m.begin not in theirs and not came_over(m, ours, source)
+        if m.begin not in theirs and not was_mirrored(m, ours, source)
     ]
     return (
         [Promoted(cluster=link.destination, offset=own[0].begin)]
         if own
-        else unmarked(ours, source, link.destination)
+        else unproven(ours, source, link.destination)
     )
 
 
@@ -310,23 +311,23 @@ def _alternating(marks: Mapping[str, Sequence[ResetMark]], link: LinkSpec) -> li
         owner, other = other, owner
 
 
-def _follows(
-    logs: Mapping[str, batches.ReplicaLog], links: Sequence[LinkSpec], cluster: str, offset: int
+def _follows_new_owner(
+    logs: ByCluster, links: Sequence[LinkSpec], cluster: str, offset: int
 ) -> bool:
     """Whether the former owner has the new owner's batch at the offset where the new owner's part
     begins."""
-    link = _into(links, cluster)
+    link = _link_to(links, cluster)
     if not any(
         (back.source, back.destination) == (link.destination, link.source) for back in links
     ):
         return False
     # Either log may have lost its beginning since.
-    offset = max(offset, begins(logs.get(cluster)), begins(logs.get(link.source)))
+    offset = max(offset, first_offset(logs.get(cluster)), first_offset(logs.get(link.source)))
     ours, theirs = _batch_at(logs.get(cluster), offset), _batch_at(logs.get(link.source), offset)
     return ours is not None and ours == theirs
 
 
-def _batch_at(log: batches.ReplicaLog | None, offset: int) -> tuple[int, int, int] | None:
+def _batch_at(log: Log, offset: int) -> tuple[int, int, int] | None:
     """(first offset, length, CRC) of the first batch that begins there or behind."""
     if log is None:
         return None
@@ -350,23 +351,11 @@ def _reversal(link: LinkSpec, number: int, time: int) -> Iterator[Event]:
 def _resets(log: batches.ReplicaLog) -> list[ResetMark]:
     """Every MIRROR_PID_RESET."""
     headers = log.headers
-    found = []
-    for i in np.flatnonzero((headers.control == layout.OTHER_CONTROL) & headers.crc_ok).tolist():
-        begin = i
-        while begin > 0 and _belongs(headers, begin - 1, i):
-            begin -= 1
-        found.append(
-            ResetMark(begin=int(headers.base_offset[begin]), reset=int(headers.base_offset[i]))
-        )
-    return found
-
-
-def _belongs(headers: Headers, row: int, reset: int) -> bool:
-    marker, epoch = (
-        headers.control[row] == layout.ABORT,
-        headers.leader_epoch[row] == headers.leader_epoch[reset],
-    )
-    return bool(marker and epoch and headers.last_offset[row] + 1 == headers.base_offset[row + 1])
+    return [
+        ResetMark(begin=int(headers.base_offset[first]), reset=int(headers.base_offset[reset]))
+        for first, reset in reset_rows(headers)
+        if headers.crc_ok[reset]
+    ]
 
 
 def _written(log: batches.ReplicaLog, offset: int) -> int:

@@ -98,10 +98,6 @@ def bounds_of(replica: PartitionFolder, copied: Path, known: Known) -> Bounds:
     notes = checkpoints_in(broker.log_dir)
     asked = leads and tp in known.starts
     compacted = cleaned_to(notes, tp, copied)
-    first = min(
-        (at for path in copied.glob("*.log") if (at := segments.offset_in(path.name)) >= 0),
-        default=0,
-    )
     return Bounds(
         cluster=broker.cluster,
         broker=broker.id,
@@ -110,7 +106,9 @@ def bounds_of(replica: PartitionFolder, copied: Path, known: Known) -> Bounds:
         leader=leads,
         alive=broker.state != "stopped",
         log_start=max(
-            first, notes[LOG_STARTS].offsets.get(tp, 0), known.starts[tp] if asked else 0
+            first_segment(copied),
+            notes[LOG_STARTS].offsets.get(tp, 0),
+            known.starts[tp] if asked else 0,
         ),
         high_watermark=high,
         high_watermark_from=source,
@@ -143,6 +141,12 @@ def _high_watermark(
         high, source = known.left[tp]
         return (high if leads else min(high, log_end(copied))), source
     return log_end(copied), "recomputed"
+
+
+def first_segment(folder: Path) -> int:
+    """The offset for which the first segment of a partition folder is named; 0 if there is none."""
+    named = (segments.offset_in(path.name) for path in folder.glob("*.log"))
+    return min((at for at in named if at >= 0), default=0)
 
 
 def log_end(folder: Path) -> int:
@@ -245,8 +249,12 @@ def _left(replicas: list[PartitionFolder], sampled: Watermark | None) -> HighWat
 def epochs_in(folder: Path) -> dict[int, int]:
     """The leader epochs of a partition folder's log, by its broker's checkpoint file, and the
     offset at which each begins."""
-    rows = (row for row in _rows(folder / "leader-epoch-checkpoint") if len(row) == 2)
-    return {int(epoch): int(offset) for epoch, offset in rows if _numbers(epoch, offset)}
+    try:
+        text = untrusted_files.text(folder / "leader-epoch-checkpoint", most=_LARGEST_NOTES)
+    except OSError:
+        return {}
+    rows = [line.split() for line in text.splitlines()[2:]]
+    return {int(row[0]): int(row[1]) for row in rows if len(row) == 2 and _numbers(*row)}
 
 
 CHECKPOINTS: Final = (
@@ -330,13 +338,3 @@ def cleaned_to(notes: Mapping[str, Checkpoint], tp: TopicPartition, folder: Path
 def _numbers(*texts: str) -> bool:
     """Whether each is a number that an offset can have."""
     return all(t.isdecimal() and len(t) <= _DIGITS and int(t) <= LARGEST for t in texts)
-
-
-def _rows(path: Path) -> list[list[str]]:
-    """The lines of a checkpoint file after version and count; none when the broker has not written
-    one that can be read."""
-    try:
-        text = untrusted_files.text(path, most=_LARGEST_NOTES)
-    except OSError:
-        return []
-    return [line.split() for line in text.splitlines()[2:]]

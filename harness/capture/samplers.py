@@ -47,7 +47,7 @@ from linkflap.harness.model.events import (
 )
 from linkflap.harness.model.history import GroupOffset, Watermark
 from linkflap.harness.model.protocols import Cluster, Deployment, Recorder
-from linkflap.harness.model.security import entered_by, security_of
+from linkflap.harness.model.security import entered_by
 from linkflap.harness.model.threads import Background, stop_all
 from linkflap.harness.model.topology import ANY_NAME, TopicPartition, is_data_topic
 from linkflap.harness.model.wait import now, until
@@ -294,14 +294,10 @@ class ClusterSampler(Background):
         self.latest: Mapping[TopicPartition, Watermark] = {}
         self._topics, self._interval, self._finds = topics, interval, finds
         self._watermarks = writer.watermarks(cluster)
-        self._config: dict[str, str | int | float | bool] = {
-            "bootstrap.servers": bootstrap,
+        self._config = quiet(entered_by(bootstrap, "sampler")) | {
             "topic.metadata.refresh.interval.ms": 1000,
-            "reconnect.backoff.ms": 20,
             "reconnect.backoff.max.ms": 500,
             "socket.timeout.ms": 2000,
-            "log_level": 0,
-            **security_of(entered_by(bootstrap, "sampler")).librdkafka(),
         }
         self._leaders: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}

@@ -9,7 +9,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from linkflap.harness.log.layout import LARGEST_OFFSET
+from linkflap.harness.log.layout import ABORT, LARGEST_OFFSET, OTHER_CONTROL
 
 HEADER: Final = np.dtype(
     [
@@ -123,3 +123,20 @@ class Headers(Batches):
     base_timestamp: Ints
     segment: Ints
     position: Ints
+
+
+def reset_rows(headers: Headers) -> list[tuple[int, int]]:
+    """Each MIRROR_PID_RESET of KIP-1279: the first of the ABORT markers directly before it in the
+    same leader epoch, or itself, and its own row."""
+    found = []
+    for reset in np.flatnonzero(headers.control == OTHER_CONTROL).tolist():
+        first = reset
+        while (
+            first > 0
+            and headers.control[first - 1] == ABORT
+            and headers.leader_epoch[first - 1] == headers.leader_epoch[reset]
+            and headers.last_offset[first - 1] + 1 == headers.base_offset[first]
+        ):
+            first -= 1
+        found.append((first, reset))
+    return found

@@ -10,6 +10,7 @@ consumers: their answers are replicas.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,17 +42,8 @@ class FetchedCaptures(Captures):
 
     def _take(self, moment: str, subject: Cluster) -> Sequence[Bounds]:
         alive = is_running(subject)
-        cluster = LiveCluster(
-            subject.name, subject.bootstrap.split(","), access_to(subject.bootstrap)
-        )
-        try:
+        with _entered(subject) as cluster:
             bounds = [replace(each, alive=alive) for each in self._fetched(moment, cluster)]
-        except (GivenUp, AuthenticationRefused) as error:
-            raise EnvironmentFailure(
-                f"the logs of cluster {subject.name} could not be fetched: {error}"
-            ) from error
-        finally:
-            cluster.close()
         taken = self._taken.setdefault(moment, {})
         taken[subject.name] = bounds
         if not alive:
@@ -95,32 +87,38 @@ class DiskOrFetchCaptures(Captures):
         if not is_running(subject):
             return ()
         on_disk = {replica.topic for replica in self._on_disk(subject)}
-        cluster = LiveCluster(
-            subject.name, subject.bootstrap.split(","), access_to(subject.bootstrap)
-        )
         try:
-            partitions = [
-                tp
-                for tp in sorted(cluster.enter())
-                if is_data_topic(tp[0], self._homes) and tp[0] not in on_disk
-            ]
-            root = self._writer.capture_folder(moment) / subject.name
-            found = (
-                fetch_logs(cluster, partitions, root, Pace(_OWN_RATE), every_broker=True)
-                if partitions
-                else ()
-            )
-        except (EnvironmentFailure, InputError, GivenUp, AuthenticationRefused) as error:
-            if not self._from_fetch:
-                return ()  # no log of them: the judge says what is missing
-            raise EnvironmentFailure(
-                f"the logs of cluster {subject.name} could not be fetched: {error}"
-            ) from error
-        finally:
-            cluster.close()
+            with _entered(subject, EnvironmentFailure, InputError) as cluster:
+                partitions = [
+                    tp
+                    for tp in sorted(cluster.enter())
+                    if is_data_topic(tp[0], self._homes) and tp[0] not in on_disk
+                ]
+                root = self._writer.capture_folder(moment) / subject.name
+                found = fetch_logs(cluster, partitions, root, Pace(_OWN_RATE), every_broker=True)
+        except EnvironmentFailure:
+            if self._from_fetch:
+                raise
+            return ()  # no log of them: the judge says what is missing
         if found:
             self._writer.fetched(subject.name, {bounds.topic for bounds in found})
         return found
+
+
+@contextlib.contextmanager
+def _entered(subject: Cluster, *failures: type[Exception]) -> Iterator[LiveCluster]:
+    """The cluster, for its logs to be fetched in the block. Raises EnvironmentFailure for these
+    failures, and where it does not give everything."""
+    cluster = LiveCluster(subject.name, subject.bootstrap.split(","), access_to(subject.bootstrap))
+    caught: tuple[type[Exception], ...] = (GivenUp, AuthenticationRefused, *failures)
+    try:
+        yield cluster
+    except caught as error:
+        raise EnvironmentFailure(
+            f"the logs of cluster {subject.name} could not be fetched: {error}"
+        ) from error
+    finally:
+        cluster.close()
 
 
 def fetch_logs(

@@ -40,9 +40,9 @@ from linkflap.harness.capture.logs_named import (
     check_promotions,
     check_promotions_within,
     homes_of,
-    named_by,
+    log_lacking_topics,
     names_of,
-    say_lacking,
+    selected,
     topology_of,
 )
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
@@ -408,7 +408,7 @@ def _chosen(
     check_ids({name: cluster.id for name, cluster in clusters.items()})
     there = {name: {topic for topic, _ in own} for name, own in shown.items()}
     check_mirror_named(there, request)
-    names = named_by(request.topics, names_of(there, request))
+    names = selected(request.topics, names_of(there, request))
     found = {name: [p for p in own if (name, p[0]) in names] for name, own in shown.items()}
     if not any(found.values()):
         every = sorted({topic for own in shown.values() for topic, _ in own})
@@ -418,7 +418,7 @@ def _chosen(
             else "they show none, so see which the user may DESCRIBE"
         )
         raise InputError(f"no topic of {', '.join(clusters)} matches --topics {topics!r}: {they}")
-    say_lacking(names, request)
+    log_lacking_topics(names, request)
     return found, names
 
 
