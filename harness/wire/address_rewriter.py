@@ -1,22 +1,21 @@
 """`python -m linkflap.harness.wire.address_rewriter FOLDER`: a proxy before the brokers of a
-cluster that linkflap did not start. It writes other addresses for these brokers into answers, until
-SIGTERM.
+cluster that linkflap did not start, which replaces brokers' addresses in answers. Ends at SIGTERM.
 
-A cluster that linkflap starts advertises the proxies of its links itself. One that others started
-advertises its own addresses, and its clients would leave the proxied path with the first answer.
-So each path into it (`A->B`, `*->A`) has a port here for each broker, behind that broker's
-Toxiproxy proxy; and what brokers answer there names the proxies of this path. Changed are the
-addresses in answers to Metadata, FindCoordinator and DescribeCluster, and the leaders' addresses
-that answers to Produce, Fetch, ShareFetch and ShareAcknowledge may have (KIP-951). All other bytes
-pass as they are.
+A cluster that linkflap starts advertises the proxies of its links itself. A cluster that others
+started advertises its own addresses, so its clients would leave the proxied path after the first
+answer. So for each path into it (`A->B`, `*->A`) and each broker, a port here lies behind that
+broker's Toxiproxy proxy, and answers on the path name the path's proxies. Replaced are the
+addresses in answers to Metadata, FindCoordinator and DescribeCluster, and the addresses of new
+leaders in answers to Produce, Fetch, ShareFetch and ShareAcknowledge (KIP-951). All other bytes are
+forwarded unchanged.
 
-Of a cluster that speaks TLS it ends the TLS of clients, with a certificate of this run, and speaks
-TLS to the brokers itself. A login (SASL) passes: until it is done its frames are Kafka's
-(SaslHandshake v1, KIP-152). Where clients have a certificate, only its owner is let in, and the
-brokers are entered with the same one.
+If the cluster speaks TLS, this proxy terminates the clients' TLS with a certificate of the run, and
+opens TLS to the brokers itself. SASL logins pass through, because their frames are Kafka's
+(SaslHandshake v1, KIP-152). If clients have a certificate, only its owner may connect, and the
+proxy shows the same one to the brokers.
 
-An answer that must be changed and cannot be read ends its connection: it never passes unchanged. A
-broker that has no proxy, because it joined its cluster later, gets an address at which nothing
+An answer that has to be changed and cannot be decoded ends its connection: it is never forwarded
+unchanged. A broker without a proxy, because it joined later, gets an address at which nothing
 answers.
 """
 
@@ -80,9 +79,10 @@ class PathPort(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
-    """Paths of files (PEM): the certificate with key that clients are shown, and the one that they
-    have to show (empty: none); the authority of the brokers, and the certificate with key that they
-    are shown. `any_host`: theirs need not be valid for their addresses."""
+    """Paths of PEM files. `shown`: certificate and key towards clients; `asked`: the certificate
+    that clients must have (empty: none); `authority`: who signed the brokers' certificates;
+    `identity`: certificate and key towards brokers. `any_host`: brokers' certificates need not
+    match their addresses."""
 
     shown: str
     asked: str
@@ -162,8 +162,8 @@ def _sendable(answer: Message) -> Message:
 
 
 class RewrittenConnection:
-    """Reads along on one connection, and rewrites its answers. Raises Malformed where no frame of
-    Kafka's can begin, and for an answer that must be changed and cannot be read."""
+    """The observer of one connection, which rewrites its answers. Raises Malformed where no frame
+    of Kafka's can begin, and for an answer that must be changed and cannot be decoded."""
 
     def __init__(self, proxies: Mapping[int, HostPort], leaders: Sequence[bytes]) -> None:
         """`leaders`: the brokers' own addresses, as bytes of answers that name leaders."""
@@ -216,8 +216,8 @@ async def run(folder: Path, ends: asyncio.Event) -> None:
     forwarder = Forwarder("a client")
     ends_of_tls = None if settings.tls is None else settings.tls.ends()
     for port in settings.ports:
-        along = partial(RewrittenConnection, port.proxies, leaders)
-        await forwarder.listen(port.port, host_and_port(port.broker), along, tls=ends_of_tls)
+        observer = partial(RewrittenConnection, port.proxies, leaders)
+        await forwarder.listen(port.port, host_and_port(port.broker), observer, tls=ends_of_tls)
     log.info("%s %s", READY, ", ".join(str(port.port) for port in settings.ports))
     await ends.wait()
     forwarder.close()

@@ -1,12 +1,12 @@
-"""Forwards connections from ports on loopback to brokers, while somebody reads along: the recorder
-and the address rewriter.
+"""Forwards connections from ports on loopback to brokers while an observer reads their frames: the
+recorder or the address rewriter.
 
-Bytes are cut into Kafka's frames while they pass. Only frames that somebody wants are copied; of
-all others the beginning alone is looked at. A frame may be kept back until it is there, and
-something else may pass in its place.
+The forwarder splits the bytes into Kafka's frames as they pass. It copies only the frames that the
+observer wants; of all others it looks at the beginning alone. The observer may hold a frame back
+until it is complete, and send something else in its place.
 
-A side that does not read slows the other one down: at most what one read returns, and asyncio's own
-limit, waits in memory.
+Flow control works end to end: if one side does not read, the other is not read either. In memory
+waits at most what one read returns, and asyncio's own limit.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from linkflap.harness.wire.messages import LENGTH, Malformed, frame_length
 log = logging.getLogger("forwarding")
 _AT_ONCE: Final = 256 << 10
 _room = memoryview(bytearray(_AT_ONCE))
-"""Where every socket's bytes arrive: they are forwarded before the next ones are received."""
+"""The receive buffer of all sockets: its bytes are forwarded before the next ones are received."""
 
 
 Wanted = Literal["pass", "read", "keep"]
-"""What is to be done with a frame: nothing, or it is read while it passes, or it is kept back until
-it is there, and something may pass in its place."""
+"""How to treat a frame: forward it unread; forward it and read it; or hold it back until it is
+complete, when something else may be sent in its place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """What passes in place of a frame that was kept back, after how many `seconds`; `before` is
-    called then. `ends`: its connection ends behind it."""
+    """What is sent in place of a frame that was held back, after `seconds`. `before` is called
+    right before that. `ends`: the connection ends after it."""
 
     instead: Sequence[bytes] = ()
     seconds: float = 0.0
@@ -49,14 +49,14 @@ class Passage:
 
 
 def framed(frame: memoryview) -> bytes:
-    """A frame with its length before it."""
+    """A frame with its length prefix."""
     return LENGTH.pack(len(frame)) + bytes(frame)
 
 
 class Frames:
     """One direction of a connection. `wanted` gets the first `begins` bytes of each frame, without
-    its length. `read` gets a frame that passes, before its last bytes do; `kept` gets one that does
-    not, and says what does."""
+    its length. `read` gets a frame that is forwarded, before its last bytes are. `kept` gets a
+    frame that is held back, and returns what is sent instead."""
 
     def __init__(
         self,
@@ -74,21 +74,21 @@ class Frames:
         self._waits: Passage | None = None
         self._behind = bytearray()
         self.ends = False
-        """Whether the connection is to end once what was taken has passed."""
+        """Whether the connection ends once the bytes in `taken` are sent."""
 
     @property
     def waits(self) -> float:
-        """For how many seconds nothing more passes; 0: it does now."""
+        """For how many seconds nothing is sent; 0 if nothing is delayed."""
         return 0.0 if self._waits is None else self._waits.seconds
 
     def taken(self) -> bytes:
-        """What is to pass now. Has to be asked before the bytes that were fed last change."""
+        """The bytes to send now. To be called before the buffer that was fed last is reused."""
         out, self._out = self._out, []
         return b"".join(out)
 
     def feed(self, data: memoryview) -> None:
-        """The next bytes. Raises Malformed where no frame of Kafka's can begin; from there on they
-        pass as they are."""
+        """Takes the next bytes. Raises Malformed where no frame of Kafka's can begin; from there on
+        they are forwarded unread."""
         at = 0
         while at < len(data) and self._waits is None and not self.ends:
             if self._left:
@@ -103,7 +103,7 @@ class Frames:
             self._behind += data[at:]
 
     def go_on(self) -> None:
-        """The time is over for which nothing was to pass. Raises Malformed."""
+        """Continues after a delay. Raises Malformed."""
         passage, self._waits = self._waits, None
         behind, self._behind = self._behind, bytearray()
         if passage is not None:
@@ -111,7 +111,7 @@ class Frames:
         self.feed(memoryview(behind))
 
     def rest(self) -> bytes:
-        """The beginning of a frame of which no more will come."""
+        """The beginning of a frame whose rest will never come."""
         head = bytes(self._head)
         self._head.clear()
         return head
@@ -167,9 +167,10 @@ class Frames:
         self.ends = passage.ends
 
 
-class ReadsAlong(Protocol):
-    """What reads along on one connection. `passes_unread`: whether the rest of a connection that is
-    not Kafka's from a point on passes all the same, or is ended; a sentence says what came."""
+class Observer(Protocol):
+    """The observer of one connection. `passes_unread`: whether the rest of a connection is
+    forwarded unread where it is not Kafka's protocol any more (the sentence says what came);
+    otherwise the connection ends."""
 
     requests: Frames
     responses: Frames
@@ -180,12 +181,12 @@ class ReadsAlong(Protocol):
 
 
 class _OneSide(asyncio.BufferedProtocol):
-    """One of the two sockets of a connection. Its bytes are read along by `frames`, until they are
-    no Kafka's."""
+    """One of the two sockets of a connection. `frames` splits its bytes, as long as they are
+    Kafka's protocol."""
 
-    def __init__(self, frames: Frames, along: ReadsAlong, whose: str) -> None:
+    def __init__(self, frames: Frames, observer: Observer, whose: str) -> None:
         self._frames: Frames | None = frames
-        self._along, self._whose = along, whose
+        self._observer, self._whose = observer, whose
         self.transport: asyncio.Transport | None = None
         self.other: _OneSide | None = None
         self.ended = False
@@ -210,13 +211,13 @@ class _OneSide(asyncio.BufferedProtocol):
             self._wait()
 
     def _read(self, feed: Callable[[], None], frames: Frames) -> None:
-        """Reads along, and forwards what is to pass."""
+        """Splits the next bytes into frames, and forwards what is to be sent."""
         try:
             feed()
         except Malformed as error:
             self._frames = None
             said = f"{self._whose} sent what is no request or answer of Kafka's: {error}"
-            if not self._along.passes_unread(said):
+            if not self._observer.passes_unread(said):
                 self.end()
                 return
         # copied: what a socket does not accept at once is kept as it was given (Python 3.12)
@@ -229,7 +230,7 @@ class _OneSide(asyncio.BufferedProtocol):
             self.other.transport.write(data)
 
     def _wait(self) -> None:
-        """Where nothing more is to pass for a time, nothing more is received."""
+        """During a delay nothing is received either."""
         frames = self._frames
         if frames is not None and frames.waits and self.transport is not None:
             self.transport.pause_reading()
@@ -245,12 +246,12 @@ class _OneSide(asyncio.BufferedProtocol):
             self.transport.close()
 
     def end(self) -> None:
-        """Ends the connection: its client gets what came before, and no more."""
+        """Ends the connection: its client gets what was sent before, and no more."""
         if self.transport is not None:
             self.transport.abort()
 
     def eof_received(self) -> bool:
-        """The end of one direction is passed on; that of both closes the connection."""
+        """Forwards the end of one direction; the end of both closes the connection."""
         self.ended = True
         if self._frames is not None and self._frames.waits:
             return True
@@ -282,17 +283,17 @@ class _OneSide(asyncio.BufferedProtocol):
 
 
 class _FromClient(_OneSide):
-    """The side of the client, which is not read before the broker is connected."""
+    """The client's side. Nothing is read from it before the broker is connected."""
 
     def __init__(
         self,
-        along: ReadsAlong,
+        observer: Observer,
         broker: Address,
         whose: str,
         forwarder: Forwarder,
         tls: ssl.SSLContext | None,
     ) -> None:
-        super().__init__(along.requests, along, whose)
+        super().__init__(observer.requests, observer, whose)
         self._broker, self._forwarder, self._tls = broker, forwarder, tls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -307,10 +308,10 @@ class _FromClient(_OneSide):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._forwarder.clients.discard(self)
-        self._along.ended()
+        self._observer.ended()
 
     async def _connect(self) -> None:
-        broker = _OneSide(self._along.responses, self._along, "a broker")
+        broker = _OneSide(self._observer.responses, self._observer, "a broker")
         try:
             await asyncio.get_running_loop().create_connection(
                 lambda: broker, *self._broker, ssl=self._tls
@@ -330,14 +331,14 @@ class _FromClient(_OneSide):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """The two ends of TLS: how clients are served, and how brokers are entered."""
+    """The TLS settings of both sides: towards clients, and towards brokers."""
 
     to_client: ssl.SSLContext
     to_broker: ssl.SSLContext
 
 
 class Forwarder:
-    """Forwards connections; `whose` they are, for sentences about them."""
+    """Forwards connections. `whose` names their clients in messages."""
 
     def __init__(self, whose: str) -> None:
         self._whose = whose
@@ -349,15 +350,15 @@ class Forwarder:
         self,
         port: int,
         broker: Address,
-        along: Callable[[], ReadsAlong],
+        observer: Callable[[], Observer],
         *,
         tls: Ends | None = None,
     ) -> None:
-        """Forwards connections to `port` on loopback to a broker; `along` is called for each. With
-        `tls` both sides speak TLS."""
+        """Forwards connections to `port` on loopback to a broker; `observer` is called for each.
+        With `tls` both sides speak TLS."""
         server = await asyncio.get_running_loop().create_server(
             lambda: _FromClient(
-                along(), broker, self._whose, self, None if tls is None else tls.to_broker
+                observer(), broker, self._whose, self, None if tls is None else tls.to_broker
             ),
             "127.0.0.1",
             port,

@@ -279,8 +279,8 @@ def test_a_broker_knows_the_client_by_its_own_certificate_and_nobody_else_is_let
         broker, port = await broker_that_names_clients(broker_tls)
         forwarder = Forwarder("a client")
         said = []
-        along = partial(RewrittenConnection, PROXIES, LEADERS)
-        await forwarder.listen(before, ("127.0.0.1", port), along, tls=tls.ends())
+        observer = partial(RewrittenConnection, PROXIES, LEADERS)
+        await forwarder.listen(before, ("127.0.0.1", port), observer, tls=tls.ends())
         said.append(await asked_over_tls(before, client_context(made.entry.authority, own)))
         said.append(await asked_over_tls(port, client_context(made.entry.authority, own)))
         for stranger in (other, ""):

@@ -1,8 +1,8 @@
 """`python -m linkflap.harness.wire.recorder FOLDER`: forwards connections to the brokers of one
-cluster, and writes down what crosses them, until SIGTERM.
+cluster and records their requests and answers, until SIGTERM.
 
-Its settings are recorder.json in FOLDER. What is no Kafka is forwarded all the same, and said so in
-one line of the log.
+Its settings are recorder.json in FOLDER. Connections that do not speak Kafka's protocol are
+forwarded too; one line of the log names each.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ async def run(folder: Path, ends: asyncio.Event) -> None:
         done()
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, asked)
-    along = partial(WireConnection, history, interferences)
+    observer = partial(WireConnection, history, interferences)
     for port, address in settings.listens.items():
-        await forwarder.listen(port, host_and_port(address), along)
+        await forwarder.listen(port, host_and_port(address), observer)
     log.info("records at %s", ", ".join(map(str, settings.listens)))
     await ends.wait()
     forwarder.close()

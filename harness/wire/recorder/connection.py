@@ -1,11 +1,12 @@
-"""One connection of a program to a broker: its requests and answers, matched, for the history.
+"""One connection of a program to a broker: matches its requests with their answers, for the
+history.
 
-Requests are read by the schemas of `harness.wire.messages`. What is not needed passes; what is
-needed and cannot be read passes too, and is counted by API and version.
+Requests are decoded with the schemas of `harness.wire.messages`. What the history does not need is
+forwarded unread. What it needs and cannot decode is forwarded too, and counted by API and version.
 
-What is written down is what the client asked, and which answer it got. While a fault changes what
-passes (`harness.model.interference`), requests that it may choose are kept back until they are
-there.
+The history has what the client asked and the answer that the client got. While a fault changes
+messages (`harness.model.interference`), requests that it may choose are held back until they are
+complete.
 """
 
 from __future__ import annotations
@@ -66,12 +67,12 @@ _READS: Final[Mapping[int, str]] = {
 _METADATA_IDS_FROM: Final = 10
 Answered = Callable[[Message], None]
 Fate = Callable[[memoryview], Passage]
-"""What becomes of an answer."""
+"""Returns what the client gets in place of an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Awaited:
-    """A request whose answer matters: how it is read, and who gets it."""
+    """A request whose answer the history needs: how to decode it, and what takes it."""
 
     api: str
     version: int
@@ -80,8 +81,8 @@ class _Awaited:
 
 
 class WireConnection:
-    """Reads along on one connection: `requests` and `responses` take its bytes, in their order, and
-    raise Malformed where they are not Kafka's."""
+    """The observer of one connection: `requests` and `responses` take its bytes in order, and raise
+    Malformed where these are not Kafka's protocol."""
 
     def __init__(self, history: WireHistory, interferences: Interferences) -> None:
         self._history, self._interferences = history, interferences
@@ -115,7 +116,7 @@ class WireConnection:
         return "read" if correlation in self._awaited else "pass"
 
     def _kept_request(self, frame: memoryview) -> Passage:
-        """A request that a fault may choose. It is written down as any other."""
+        """A request that a fault may choose. It is recorded like any other."""
         key, version, correlation = REQUEST_HEAD.unpack_from(frame)
         if key in self._apis:
             self._requested(frame)
@@ -166,7 +167,7 @@ class WireConnection:
     # What becomes of an answer.
 
     def _if_asked(self, name: str, fate: Fate, frame: memoryview) -> Passage:
-        """The fault may have ended since the request."""
+        """Applies the fault, unless it has ended since the request."""
         return fate(frame) if self._interferences.asked(name) else self._as_it_is(frame)
 
     def _as_it_is(self, frame: memoryview) -> Passage:
@@ -179,7 +180,7 @@ class WireConnection:
         return Passage()
 
     def _instead(self, name: str, fault: Interference, answer: bytes, frame: memoryview) -> Passage:
-        """The client gets another answer, and that one is in its history."""
+        """The client gets another answer, which its history then has too."""
         del frame
         self._did(name, fault)
         self._responded(memoryview(answer)[LENGTH.size :])
@@ -193,7 +194,7 @@ class WireConnection:
         return Passage(ends=True)
 
     def _delayed(self, name: str, fault: Interference, version: int, frame: memoryview) -> Passage:
-        """The client gets nothing before the time is over."""
+        """The client gets the answer when the delay is over."""
         del version
         self._did(name, fault)
         return Passage(
@@ -242,13 +243,13 @@ class WireConnection:
             )
 
     def passes_unread(self, sentence: str) -> bool:
-        """Counts what is not Kafka's; the program may know what to do with it."""
+        """Counts what is not Kafka's protocol, and forwards it: the program may expect it."""
         self._report.passed[sentence] = self._report.passed.get(sentence, 0) + 1
         log.info("%s; the rest of its connection passes unread", sentence)
         return True
 
     def ended(self) -> None:
-        """The connection has ended, and with it the wait for answers."""
+        """The connection has ended, so its open requests get no answers."""
         for awaited in self._awaited.values():
             self._history.unanswered(awaited.batches)
         self._awaited.clear()
@@ -264,7 +265,7 @@ class WireConnection:
             self._report.unreadable(f"answer to {asked.api} v{asked.version}")
 
     def _asked(self, key: int, version: int, frame: memoryview) -> Answered | None:
-        """Writes down a request. Returns what is to be done with its answer; None: nothing. Raises
+        """Records a request. Returns what takes its answer; None if nothing does. Raises
         Malformed."""
         if key == _METADATA:
             return self._named if version >= _METADATA_IDS_FROM else None
@@ -274,11 +275,9 @@ class WireConnection:
             return self._produce(body, client)
         if api == "init_producer_id":
             return self._identify(body, client)
-        return (
-            self._end(body, client)
-            if api == "end_txn"
-            else self._reads(client).asked(api, version, body)
-        )
+        if api == "end_txn":
+            return self._end(body, client)
+        return self._reads(client).asked(api, version, body)
 
     def _reads(self, client: str) -> WireReader:
         """What this connection reads."""

@@ -1,17 +1,20 @@
-"""The history of what programs asked a cluster to write, and what its brokers promised them, from
-the requests and answers that cross the wire.
+"""The history of the writes that programs asked of a cluster, and of what its brokers acknowledged,
+from the requests and answers on the wire.
 
-A row is written before the request that it is of is forwarded, and when an answer has come. A
-request without an answer (its connection ended) leaves its operation open: whether it was done is
-unknown, unless the client asks again and is answered. A batch that is sent again, on whatever
-connection, is the same batch: it has the same producer id, epoch, first sequence and number of
-records. Producers without an id have no such identity: each batch is an operation of its own, but
-for one that a client sends again, byte by byte, after its connection had ended without an answer. A
-transaction (KIP-98, KIP-890) is one operation: it begins with the first request to write, and ends
-with the answer to EndTxn. Its ending is `open` until EndTxn was requested.
+A row is written before its request is forwarded, and again when the answer has come. A request
+without an answer (its connection ended) leaves its operation open: its outcome is unknown, unless
+the client repeats the request and gets an answer.
 
-Only the acknowledgement of all replicas in sync is a promise that outlives a leader. What acks=1 or
-acks=0 wrote was promised to nobody: it stays unknown.
+A batch that is sent again, over any connection, is the same batch if it has the same producer id,
+epoch, first sequence and number of records. Batches of producers without an id have no such
+identity: each is an operation of its own. The exception is a batch that a client repeats byte by
+byte after its connection ended without an answer.
+
+A transaction (KIP-98, KIP-890) is one operation. It begins with the first write and ends with the
+answer to EndTxn. Its ending is `open` until EndTxn was requested.
+
+Only an acknowledgement by all in-sync replicas survives a change of leaders. Writes with acks=1 or
+acks=0 were promised to nobody, so their outcome stays unknown.
 """
 
 from __future__ import annotations
@@ -43,11 +46,11 @@ from linkflap.harness.wire.recorder.reads import BATCH_HEADER, WireReads
 from linkflap.harness.wire.recorder.settings import FIRST_PROCESS, PROCESSES, Report, Settings
 
 _SENT_AGAIN: Final = 64
-"""Batches of one producer and partition that are remembered: an idempotent client has five requests
-in flight at most, each with one of them."""
+"""How many batches of one producer and partition are remembered. An idempotent client has at most
+five requests in flight, each with one batch."""
 _MOST_UNANSWERED: Final = 10_000
 ALL_REPLICAS: Final = -1
-"""The acks of a request that asks for a promise."""
+"""The acks of a request for the acknowledgement of all in-sync replicas."""
 _REFUSALS: Final = (Error.message_too_large, Error.record_list_too_large, Error.invalid_record)
 """Errors that depend only on the record."""
 _NOT_DONE: Final = (
@@ -90,7 +93,7 @@ class AskedBatch:
 
 @dataclass(slots=True, kw_only=True)
 class AskedOperation:
-    """An operation that was begun: a batch, or a transaction. `end_asked`: how often its end was
+    """An operation that has begun: a batch, or a transaction. `end_asked`: how often EndTxn was
     requested."""
 
     producer: WireProducer
@@ -142,8 +145,8 @@ class WireHistory:
         self._unanswered: OrderedDict[tuple[str, str, int, int, int], AskedBatch] = OrderedDict()
 
     def producer(self, producer_id: int, client: str) -> WireProducer:
-        """The producer of an id; -1: a new one, which has none. Raises Malformed where there were
-        too many."""
+        """The producer with this id; for -1 a new one without an id. Raises Malformed for one
+        producer too many."""
         found = self._producers.get(producer_id)
         if found is None:
             process = next(self._processes, None)
@@ -227,9 +230,9 @@ class WireHistory:
                     self._unanswered.popitem(last=False)
 
     def begin(self, producer: WireProducer, epoch: int) -> AskedOperation:
-        """The transaction of a producer in one epoch, which begins here unless it has begun. Once
-        its end was requested nothing joins it: a client that writes on takes it for ended, which
-        is unknown where no answer has said so."""
+        """A producer's transaction in one epoch; begins it if necessary. After its EndTxn was
+        requested, no batch joins it: a client that writes on considers it ended, which is unknown
+        as long as no answer says so."""
         current = producer.transaction
         if current is not None and current.epoch == epoch and not current.end_asked:
             return current
@@ -244,7 +247,7 @@ class WireHistory:
         return producer.transaction
 
     def end(self, producer_id: int, epoch: int, *, commit: bool) -> AskedOperation | None:
-        """The end of a transaction was requested; None if it is of no recorded one."""
+        """The end of a transaction was requested. Returns it; None if it is not recorded."""
         producer = self._producers.get(producer_id)
         current = producer.transaction if producer is not None else None
         if current is None or current.epoch != epoch or not current.batches:
@@ -310,8 +313,8 @@ class WireHistory:
             self._row(second, "return", outcome="ok")
 
     def ended(self, transaction: AskedOperation, error: ErrorCode) -> None:
-        """The answer to EndTxn. Where the coordinator says that the client is to ask again, the
-        transaction goes on."""
+        """The answer to EndTxn. After an error that makes the client repeat the request, the
+        transaction continues."""
         if error is Error.none:
             self._returned(transaction, "ok", "")
         elif error in _NOT_DONE:
@@ -323,20 +326,20 @@ class WireHistory:
             transaction.producer.transaction = None
 
     def identified(self, transactional_id: str, producer_id: int, client: str) -> None:
-        """The answer to InitProducerId: what the transactional id had left open is ended by the
-        coordinator."""
+        """The answer to InitProducerId: the coordinator has ended the transaction that was open
+        under this transactional id."""
         producer = self.producer(producer_id, client)
         producer.transactional_id = transactional_id
         self._leave(producer)
 
     def _leave(self, producer: WireProducer) -> None:
-        """A transaction that its client did not end before the next one."""
+        """Records that a client left its transaction open and began another."""
         if producer.transaction is not None and producer.transaction.batches:
             self._returned(producer.transaction, "info", "left open")
         producer.transaction = None
 
     def _settled(self, batch: AskedBatch, outcome: OutcomeName, error: str) -> None:
-        """How a batch ended. One of a transaction ends with that."""
+        """Records the outcome of a batch. A batch of a transaction ends with the transaction."""
         if batch.operation.transactional:
             self._row(batch.operation, "invoke", batch)
         else:
@@ -355,8 +358,8 @@ class WireHistory:
         outcome: OutcomeName = "info",
         error: str = "",
     ) -> None:
-        """Writes a row, with one of its batches or, when it returns, with all; none is written
-        behind that."""
+        """Writes a row of an operation: with one batch, or with all when it returns. No row follows
+        that one."""
         if operation.returned:
             return
         producer = operation.producer

@@ -1,9 +1,8 @@
-"""What faults make of requests and answers that pass (`harness.model.interference`): which requests
-they choose, and the answers that a client gets in place of a broker's.
+"""How faults change requests and answers on the wire (`harness.model.interference`): which requests
+they choose, and which answers the client gets instead of the broker's.
 
-A request that is not carried out is replaced, on its way, by one that asks for nothing: so its
-answer has its place among the others of its connection, and the one that the client gets is put
-there.
+A request that the broker must not execute is replaced by one without effect. So the broker still
+sends an answer at that position of the connection, and the client's answer takes its place.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from typing import Final, get_args, get_origin, get_type_hints
 
 from kio.schema.errors import ErrorCode
 
+from linkflap.harness.log.layout import read_unsigned_varint
 from linkflap.harness.model.interference import API_VERSIONS, Interference
 from linkflap.harness.wire.messages import (
     LENGTH,
@@ -60,13 +60,13 @@ _FROM_REQUEST: Final = ("name", "topic_id", *_INDICES)
 
 
 class Interferences:
-    """What faults ask for now, and how often each was done. `seen`: where the requests of each API
-    are counted; `changed` is called when one was done."""
+    """The present faults, and how often each was applied. `seen` counts the requests of each API;
+    `changed` is called after each application."""
 
     def __init__(
         self, seen: memoryview | None = None, changed: Callable[[], None] = lambda: None
     ) -> None:
-        self._seen = seen if seen is not None else memoryview(bytearray(SEEN_SIZE))
+        self._seen = memoryview(bytearray(SEEN_SIZE)) if seen is None else seen
         self._changed = changed
         self._faults: dict[str, Interference] = {}
         self._came: Counter[str] = Counter()
@@ -79,14 +79,13 @@ class Interferences:
         return InterferencesDone(number=self._number, done=dict(self._done))
 
     def ask(self, asked: Asked) -> bool:
-        """Another fault has begun, or one has ended. Returns whether brokers offer other versions
-        than before."""
+        """A fault has begun or ended. Returns whether brokers now offer other versions."""
         before = _downgraded(self._faults)
         self._faults, self._number = asked.faults, asked.number
         return _downgraded(self._faults) != before
 
     def asked(self, name: str) -> bool:
-        """Whether a fault lasts."""
+        """Whether a fault still lasts."""
         return name in self._faults
 
     def saw(self, api: int) -> None:
@@ -106,8 +105,8 @@ class Interferences:
     def chosen(
         self, frame: memoryview, client: str, topic: Callable[[Message], str]
     ) -> tuple[str, Interference, Message] | None:
-        """The fault that chooses a request, by its id, and the request as it was read (None where
-        it need not be). Raises Malformed."""
+        """The fault that chooses a request, its id first, and the decoded request (None if nothing
+        needs it). Raises Malformed."""
         api, version, _ = REQUEST_HEAD.unpack_from(frame)
         body: Message = None
         for name, fault in self._faults.items():
@@ -125,11 +124,11 @@ class Interferences:
         return None
 
     def returned(self, name: str) -> None:
-        """Nothing could be done to the request that this fault chose: it chooses another one."""
+        """The fault could not be applied to the request that it chose, so it chooses another."""
         self._came[name] -= 1
 
     def did(self, name: str) -> None:
-        """A fault was done to a request or its answer."""
+        """A fault was applied to a request or its answer."""
         self._done[name] += 1
         self._changed()
 
@@ -139,9 +138,9 @@ def _downgraded(faults: Mapping[str, Interference]) -> Sequence[Interference]:
 
 
 def _can(fault: Interference, api: int, body: Message) -> bool:
-    """Whether this can be done to a request: a Produce with acks=0 has no answer, one without a
-    producer id would be written twice, and an InitProducerId without a transactional id is of no
-    coordinator."""
+    """Whether a fault can be applied to a request. A Produce with acks=0 has no answer. A repeated
+    Produce without a producer id would be written twice. No coordinator answers an InitProducerId
+    without a transactional id."""
     if api == PRODUCE:
         return bool(body.acks) and (fault.does != "repeated" or all(map(_identified, _data(body))))
     return api != _INIT_PRODUCER_ID or fault.does != "refused" or bool(body.transactional_id)
@@ -254,7 +253,7 @@ def capped(frame: memoryview, version: int, fault: Interference) -> bytes:
     at = LENGTH.size + _ERROR
     refused = any(frame[LENGTH.size : at])  # in the format of version 0
     if version >= _COMPACT_FROM and not refused:
-        size, at = _unsigned(frame, at)
+        size, at = read_unsigned_varint(frame, at)
         count, each = size - 1, _OFFERED.size + 1
     else:
         (count,) = LENGTH.unpack_from(frame, at)
@@ -268,13 +267,3 @@ def capped(frame: memoryview, version: int, fault: Interference) -> bytes:
                 changed, begins, api, lowest, max(lowest, min(highest, fault.version))
             )
     return LENGTH.pack(len(changed)) + bytes(changed)
-
-
-def _unsigned(frame: memoryview, at: int) -> tuple[int, int]:
-    """An unsigned varint, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = frame[at]
-        value, shift, at = value | (byte & 0x7F) << shift, shift + 7, at + 1
-        if byte < 0x80:
-            return value, at

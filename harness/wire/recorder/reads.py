@@ -1,16 +1,17 @@
-"""What programs got from a cluster, and what their groups committed there: the rows that linkflap's
-own readers write, from the requests and answers that cross the wire.
+"""The history of what programs fetched from a cluster and what their groups committed there, from
+the requests and answers on the wire. Its rows are those of linkflap's own readers.
 
-A row `poll` is what the answer to a Fetch delivers: the records of whole batches at or above the
-offset that was asked for, without control records and, with read_committed, without those that the
-answer lists as aborted. The program need not have been shown them. Their payloads stay bytes: a run
-is what was delivered of one batch, and the CRC of that batch identifies it in a log. The position
-is where the next Fetch goes on. If it asks for another offset, the client has moved: a row `assign`
-that does not say to where, because a program may seek. What a connection fetches is a reader of its
-own (KIP-227: so are fetch sessions).
+A row `poll` has the records that the answer to a Fetch delivers: those of complete batches at or
+above the requested offset, without control records and, with read_committed, without the
+transactions that the answer lists as aborted. The client library may not have passed all of them on
+to the program. The values are not decoded: each run is what was delivered of one batch, and the CRC
+of the batch identifies it in a log. The position is where the next Fetch is expected. A Fetch at
+another offset means that the client has moved: a row `assign` without the new position says so,
+because a program may seek anywhere. Each connection is a reader of its own, as its fetch sessions
+are (KIP-227).
 
-A Fetch names no group. Who has a partition of which group is known by the assignments that
-coordinators hand out, and by the client id. Only groups that workloads name are recorded.
+A Fetch names no group. The group for which a client reads a partition is known from the assignments
+that coordinators hand out, and from the client id. Only groups that workloads name are recorded.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ Offsets = Mapping[tuple[str, TopicPartition], int]
 @dataclass(slots=True, kw_only=True)
 class FetchedRecords:
     """What one answer delivers of one partition: runs of offsets, each with the CRC of its batch,
-    and where the next Fetch goes on."""
+    and the position after them."""
 
     runs: list[tuple[int, int, int]] = field(default_factory=list)
     crcs: list[int] = field(default_factory=list)
@@ -66,8 +67,9 @@ class FetchedRecords:
 def delivered(
     records: memoryview, start: int, aborted: Iterable[tuple[int, int]]
 ) -> FetchedRecords:
-    """What of these batches is delivered from an offset on; the last batch may be incomplete.
-    `aborted`: first offset and producer id of each listed transaction. Raises Malformed."""
+    """The records of these batches that are delivered, from offset `start` on; the last batch may
+    be incomplete. `aborted`: first offset and producer id of each listed transaction. Raises
+    Malformed."""
     found = FetchedRecords(position=start)
     listed, hidden = sorted(aborted, reverse=True), set[int]()
     for batch, base, crc, attributes, delta, producer, size in _whole(records):
@@ -248,7 +250,7 @@ class WireReader:
         self._positions: dict[TopicPartition, int] = {}
 
     def asked(self, api: str, version: int, body: Message) -> Callable[[Message], None] | None:
-        """A request. Returns what is to be done with its answer; None: nothing. Raises
+        """Records a request. Returns what takes its answer; None if nothing does. Raises
         Malformed."""
         if api == "fetch":
             return self._fetch(version, body)
@@ -313,8 +315,8 @@ class WireReader:
         return answered
 
     def _session(self, version: int, body: Message) -> Session:
-        """The session of a Fetch, with what this one changes. With an epoch below 1 it asks for
-        what it names alone."""
+        """The fetch session with the changes of this request. With an epoch below 1 the request
+        names all of its partitions."""
         session = Session()
         if version >= _SESSIONS_FROM and body.session_epoch > 0:
             session = self._reads.session(body.session_id)
@@ -329,7 +331,8 @@ class WireReader:
         return session
 
     def _answered(self, answer: Message, session: Session, asked: int) -> None:
-        """Writes down what an answer delivers, and before it where the client has moved to."""
+        """Records what an answer delivers, and before it the positions to which the client
+        moved."""
         moved: dict[str, list[Fetched]] = defaultdict(list)
         got: dict[str, list[Fetched]] = defaultdict(list)
         for topic in answer.responses if session.offsets else ():

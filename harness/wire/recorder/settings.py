@@ -1,5 +1,5 @@
-"""What the harness gives a recorder, and what a recorder reports: files in its folder. Settings are
-read once; what faults ask for is read again at SIGUSR1."""
+"""The files in a recorder's folder: its settings, what faults ask for, and its reports. Settings
+are read once; what faults ask for is read again at SIGUSR1."""
 
 from __future__ import annotations
 
