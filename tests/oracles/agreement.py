@@ -49,10 +49,27 @@ def disagreement(check: str, rows: Iterable[FindingRow], views: Sequence[Partiti
     wanted: list[Anomaly] = [
         anomaly for anomaly in module.reference(plains) if not _doubtful(module, anomaly, plains)
     ]
+    parts, ambiguous = [], set[tuple[str, str, int]]()
+    for where, may, must in [one for each in plains for one in _possible(module, each)]:
+        ambiguous.add(where)
+        there = {_anomaly(row) for row in found if _anomaly(row)[1:4] == where}
+        if there - may:
+            parts.append(f"only the check tells of {sorted(there - may)}")
+        if must and not there & must:
+            parts.append(f"the check tells of {sorted(there)} in {where}, and more is wrong")
+    found = [row for row in found if _anomaly(row)[1:4] not in ambiguous]
+    wanted = [anomaly for anomaly in wanted if anomaly[1:4] not in ambiguous]
     kinds = {row.kind for row in found} | {anomaly[0] for anomaly in wanted}
     each: frozenset[str] = getattr(module, "EACH", frozenset())
-    parts = [_of_kind(kind, found, wanted, each=kind in each) for kind in sorted(kinds)]
+    parts += [_of_kind(kind, found, wanted, each=kind in each) for kind in sorted(kinds)]
     return "; ".join(part for part in parts if part)
+
+
+def _possible(
+    module: ModuleType, plain: Plain
+) -> Iterable[tuple[tuple[str, str, int], set[Anomaly], set[Anomaly]]]:
+    possible = getattr(module, "possible", None)
+    return possible(plain) if possible else ()
 
 
 def _anomaly(row: FindingRow) -> Anomaly:

@@ -47,6 +47,12 @@ class PlainLog:
     parts: list[Any]
 
     @property
+    def begins(self) -> int:
+        """The first offset of which there are bytes, which may be below the log start."""
+        first = self.batches[0].base_offset if self.batches else self.log_start
+        return int(min(first, self.log_start))
+
+    @property
     def end(self) -> int:
         return self.batches[-1].last_offset + 1 if self.batches else self.log_start
 

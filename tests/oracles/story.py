@@ -9,7 +9,7 @@ later offsets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import SimpleNamespace
@@ -70,17 +70,9 @@ class PlainMirroredRange:
     began: int
     promotion: Any
     source_generation: int
+    far: int = 0
     generation: int = 0
     settled: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Compared:
-    """A mirrored range of which both logs were captured."""
-
-    mirrored_range: PlainMirroredRange
-    source: PlainLog
-    destination: PlainLog
 
 
 def size_of(plain: Plain) -> int:
@@ -469,6 +461,16 @@ class Story:
     def reads(self, generation: PlainGeneration) -> list[Any]:
         return self._by_log(generation, self._plain.reads)
 
+    def polls(self, generation: PlainGeneration) -> list[Any]:
+        """What readers polled, and what members of share groups acquired."""
+        acquired = [
+            SimpleNamespace(**vars(r) | {"kind": "poll", "position": -1})
+            for r in self._plain.shares
+            if r.kind == "acquire"
+        ]
+        rows = self._by_log(generation, [*self._plain.reads, *acquired])
+        return [r for r in rows if r.kind == "poll" and r.offsets]
+
     def _by_log(self, generation: PlainGeneration, reads: list[Any]) -> list[Any]:
         mine = [r for r in reads if r.cluster == generation.cluster]
         return reads_by_log(mine, self._turns(generation.cluster))[generation.number]
@@ -498,20 +500,7 @@ class Story:
             for n in numbers
         ]
 
-    def compared(self) -> Iterator[Compared]:
-        for mirrored_range in self.mirrored_ranges:
-            source = self.source_log(mirrored_range)
-            destination = self._plain.final(mirrored_range.destination)
-            if source is None or destination is None:
-                continue
-            # It may be emptied before it follows: the log until then.
-            if not self._plain.keeps:
-                mine = self.generations[mirrored_range.destination]
-                destination = self.log(mine[mirrored_range.generation]) or destination
-            yield Compared(mirrored_range, source, destination)
-
-
-def reaching(plain: Plain, cluster: str) -> set[str]:
-    """The clusters whose records reach a cluster."""
-    found = {source for source, destination in plain.hops if destination == cluster}
-    return found | {c for source in found for c in reaching(plain, source)}
+    def stops(self, generation: PlainGeneration) -> list[Any]:
+        """The reports of mirrors that ended in a generation."""
+        mine = [s for s in self._plain.view.stops if s.cluster == generation.cluster]
+        return [s for s in mine if generation.began <= s.time <= generation.ended]

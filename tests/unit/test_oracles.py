@@ -13,7 +13,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.oracles import random_runs
 from tests.oracles.agreement import REFERENCES, disagreement, findings
-from tests.unit.checks.histories import Log, poll, uid, view
+from tests.unit.checks.histories import Log, send, uid, view
 
 SEEDS, FAITHFUL = range(90), range(1000, 1020)
 NIGHTLY, MOST = 2000, 10_000
@@ -43,19 +43,18 @@ def wrong(name: str, views: Sequence[PartitionView]) -> str:
 
 
 def test_a_disagreement_is_reported() -> None:
-    """On a history in which a reader skips two records: a check that finds none, or finds them
+    """On a history without two acknowledged records: a check that finds none, or finds them
     elsewhere, or fewer, is noticed."""
-    name = "poll-continuity"
-    skipped = [view([Log("A").data(1, 2, 3, 4)], reads=[poll((0, 1), (3, 4))])]
-    rows = [row for row in findings(REGISTRY[name], skipped) if row.finding == "found"]
-    assert [(row.offset, row.data["records"]) for row in rows] == [(1, 2)]
-    assert not disagreement(name, rows, skipped)
-    assert disagreement(name, [], skipped)
-    assert disagreement(name, [replace(rows[0], offset=2)], skipped) == ""
-    assert disagreement(name, [replace(rows[0], offset=5)], skipped)
-    assert disagreement(name, [replace(rows[0], data={"records": 1})], skipped)
+    lost = [view([Log("A").data(uid(9, 1), uid(9, 2))], sends=[send(1, 2, acked=0)])]
+    rows = [row for row in findings(REGISTRY["lost-write"], lost) if row.finding == "found"]
+    assert [(row.offset, row.data["records"]) for row in rows] == [(0, 2)]
+    assert not disagreement("lost-write", rows, lost)
+    assert disagreement("lost-write", [], lost)
+    assert disagreement("lost-write", [replace(rows[0], offset=1)], lost) == ""
+    assert disagreement("lost-write", [replace(rows[0], offset=5)], lost)
+    assert disagreement("lost-write", [replace(rows[0], data={"records": 1})], lost)
     crashed = replace(rows[0], finding="crashed", data={"traceback": "it crashed"})
-    assert disagreement(name, [crashed], skipped) == "it crashed"
+    assert disagreement("lost-write", [crashed], lost) == "it crashed"
 
 
 @pytest.mark.parametrize("name", REFERENCES)

@@ -10,6 +10,9 @@ These names are optional:
     EACH                kinds of which the check joins neighbours into one anomaly, with their
                         number (`records`)
     DESPITE_TORN        kinds that the remaining part of a torn log proves, whatever is missing
+    possible(view)      destinations that the check judges as a whole: (cluster, topic, partition),
+                        the anomalies that it may find there, and those of which it must find at
+                        least one, if there are any; instead of what `reference` says there
     KNOWS_TORN          the reference looks across partitions, and itself decides what a torn log
                         proves
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
 from tests.oracles.plain import NEVER, Anomaly, Plain
-from tests.oracles.story import Compared, Story
+from tests.oracles.story import Story
 
 KINDS = frozenset({"group-skip", "group-replay"})
 EACH = KINDS
@@ -18,7 +19,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
     for plain in views:
         if plain.view.internal or not plain.options.get("groups", ".*"):
             continue
-        for compared in Story(plain).compared():
+        for compared in mirrored_ranges(plain, Story(plain)):
             promotion = compared.mirrored_range.promotion
             for group in {r.group for r in plain.reads if r.group} if promotion else ():
                 found += [

@@ -8,8 +8,9 @@ from itertools import pairwise
 from typing import Any
 
 from tests.oracles.checks.replica_agreement import KEPT
+from tests.oracles.mirrored_ranges import Compared, appended, mirrored_ranges
 from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog, starts
-from tests.oracles.story import Compared, PlainGeneration, Story, kept
+from tests.oracles.story import PlainGeneration, Story, kept
 
 DESPITE_TORN = frozenset(
     {
@@ -57,8 +58,11 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             for cluster in plain.marks
             for o in _sampled(plain, story, cluster)
         ]
-        epochs_kept = plain.keeps and plain.options.get("leader_epochs") == "keep"
-        for compared in story.compared() if epochs_kept else ():
+        for compared in (
+            mirrored_ranges(plain, story)
+            if plain.keeps and plain.options.get("leader_epochs") == "keep"
+            else ()
+        ):
             found += [
                 plain.anomaly("epoch-not-kept", compared.destination.cluster, o)
                 for o in _not_kept(plain, compared)
@@ -104,7 +108,7 @@ def _reuse(logs: Sequence[PlainLog], cleaned: int) -> list[int]:
 
 def _not_kept(plain: Plain, compared: Compared) -> list[int]:
     """The first batch of each run of mirrored batches with another epoch."""
-    own = _appended(plain, compared)
+    own = appended(plain, compared.mirrored_range, compared.destination)
     unread = [*compared.source.unread, *compared.destination.unread]
     end = min(compared.mirrored_range.end, own)
     came = [
@@ -125,25 +129,6 @@ def _not_kept(plain: Plain, compared: Compared) -> list[int]:
         if b.last_offset == t.last_offset and b.leader_epoch != t.leader_epoch
     ]
     return [both[n][0].base_offset for n in starts(wrong)]
-
-
-def _appended(plain: Plain, compared: Compared) -> int:
-    """The first offset that mirrors report as appended by themselves, if no data follows. Appends
-    of failovers and on other clusters do not count."""
-    mirrored_range = compared.mirrored_range
-    if mirrored_range.promotion is not None:
-        return NEVER
-    first = NEVER
-    for stop in plain.view.stops:
-        failed_over = any(
-            p.link == stop.link and p.time >= stop.time for p in plain.view.promotions
-        )
-        its = stop.cluster == mirrored_range.destination and stop.time >= mirrored_range.began
-        begins = min((offset for offset, _ in stop.appended), default=NEVER)
-        behind = any(b.data for b in compared.destination.batches if b.base_offset >= begins)
-        if its and not failed_over and not behind:
-            first = min(first, begins)
-    return first
 
 
 def _not_raised(generation: PlainGeneration, log: PlainLog) -> list[int]:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.oracles import sections
+from tests.oracles.mirrored_ranges import reaching
 from tests.oracles.plain import Anomaly, Plain, PlainLog
-from tests.oracles.story import PlainGeneration, Story, kept, reaching
+from tests.oracles.story import PlainGeneration, Story, kept
 
 DESPITE_TORN = frozenset({"sequence-repeat", "no-sequence", "epoch-regression"})
 WRAP = 2**31

@@ -21,6 +21,7 @@ from linkflap.spark_verify.facts.partition_facts import LogPromotion, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send, Sends
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.verdict.allowances import why_allowed
+from tests.oracles import agreement
 from tests.scenarios import scenario_of
 from tests.traced import peak
 from tests.unit.checks.histories import (
@@ -252,7 +253,9 @@ def test_a_coordinator_that_loads_anew_may_answer_with_an_earlier_commit(
     seen = view(
         [BOTH], sends=ACKED, reads=READ, groups=[sampled(offset, seconds=50)], windows=[kill]
     )
-    assert [each.kind for each in findings(NAME, seen)] == found
+    rows = agreement.findings(REGISTRY[NAME], [seen])
+    assert [row.kind for row in rows if row.finding == "found"] == found
+    assert agreement.disagreement(NAME, rows, [seen]) == ""
 
 
 def test_exactly_once_is_due_only_on_clusters_where_relays_begin() -> None:
