@@ -141,7 +141,7 @@ def _later(
     def add(there: PlainLog, spots: Spots) -> None:
         for key, offset in spots:
             part = next(r for r in (*there.parts, *there.records) if r.offset == offset)
-            state = ending(there, part, NEVER)
+            state = ending(there, part)
             if state != "aborted":
                 (unended if state == "open" else ended).append((key, offset))
 
