@@ -259,6 +259,7 @@ class WireRecorded(OfCluster, frozen=True, kw_only=True):
     dropped: int | None = None
     interfered: Mapping[str, int] | None = None
     written: Mapping[str, tuple[int, int]] | None = None
+    deleted: Mapping[str, tuple[int, int]] | None = None
 
 
 class Captured(OfCluster, frozen=True, kw_only=True):

@@ -10,6 +10,9 @@ others are named, and make the verdict unknown:
   have carried the records of one into those of the other, and nothing says which copy is meant;
 - one that its home has no log of: it was deleted, and its copies have nothing to be compared with;
 - one whose name Kafka or a mirror uses for itself: mirrors do not carry it.
+
+A topic that a program deleted itself, on whatever cluster, is named and not judged, and the verdict
+rests on the others: its records were to go, and another topic may have its name since.
 """
 
 from __future__ import annotations
@@ -36,10 +39,12 @@ class FirstWrite:
 
 @dataclass(slots=True, kw_only=True)
 class Homes:
-    """The home of each topic that is judged, and why others are not."""
+    """The home of each topic that is judged, and why others are not; `deleted`: those that programs
+    deleted themselves, with what is said of them."""
 
     of: dict[str, str] = field(default_factory=dict)
     doubts: list[str] = field(default_factory=list)
+    deleted: dict[str, str] = field(default_factory=dict)
 
 
 def inferred(
@@ -49,7 +54,8 @@ def inferred(
     of which it has a log."""
     homes, writes = Homes(), _first_writes(events)
     on_disk = {topic for topics in captured.values() for topic in topics}
-    for topic in sorted(on_disk | writes.keys()):
+    _find_deleted(events, captured, homes)
+    for topic in sorted((on_disk | writes.keys()) - homes.deleted.keys()):
         if is_data_topic(topic, (ANY_NAME,)):
             _find(topic, topology, writes.get(topic, ()), events, captured, homes)
         elif topic in writes:
@@ -73,6 +79,24 @@ def carried(
         or event.link not in over
         or homes.get(event.topic) != event.between.destination
     ]
+
+
+def _find_deleted(
+    events: Sequence[Event], captured: Mapping[str, Collection[str]], homes: Homes
+) -> None:
+    for report in of_kind(events, WireRecorded):
+        for topic, (unsure, done) in (report.deleted or {}).items():
+            there = topic in captured.get(report.cluster, ())
+            if done or unsure:
+                homes.deleted[topic] = (
+                    f"topic {topic} was deleted on {report.cluster} by a program, and is not judged"
+                )
+            if unsure and not done and there:
+                homes.doubts.append(
+                    f"a program asked {report.cluster} to delete topic {topic} and got no answer, "
+                    "so that nothing says whether the one that is there is the same; write to "
+                    "topics that you do not delete"
+                )
 
 
 def _first_writes(events: Sequence[Event]) -> Mapping[str, Sequence[FirstWrite]]:

@@ -240,7 +240,8 @@ class RunPlan:
 
     `damage` lists the parts of the directory that could not be read while planning.
     `partition_facts` has the partitions that were captured or that an event names. `earlier` are
-    replicas of captures before the last one of a cluster that was truncated.
+    replicas of captures before the last one of a cluster that was truncated. `deleted` are topics
+    that programs deleted, with what is said of them.
     """
 
     facts: RunFacts
@@ -249,6 +250,7 @@ class RunPlan:
     damage: Sequence[Damage] = ()
     earlier: Sequence[CapturedReplica] = ()
     doubts: Sequence[str] = ()
+    deleted: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def run(self) -> str:
@@ -350,6 +352,7 @@ def _planned(root: Path) -> RunPlan:
         earlier=earlier,
         damage=damage,
         doubts=found.doubts,
+        deleted=found.deleted,
     )
 
 

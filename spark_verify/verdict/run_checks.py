@@ -212,12 +212,12 @@ def recording(
         *(() if foreign or idle else _too_little(counts, scenario, done)),
         *(_unread(done.last_read, facts.windows, facts.ended) if _reads(scenario) else ()),
         *_behind(events),
-        *_given_up(events),
+        *_given_up(events, planned.deleted),
         *_unread_on_the_wire(events, reader.run),
     ]
     examined = {f"run/{name}": count for name, count in counts.items()}
     limited = limits(reader, [*planned.replicas, *planned.earlier])
-    return result("recording", examined, reasons, limited)
+    return result("recording", examined, reasons, [*limited, *planned.deleted.values()])
 
 
 def _distance(damage: Damage) -> int:
@@ -295,12 +295,12 @@ def _behind(events: Sequence[Event]) -> Iterator[str]:
             )
 
 
-def _given_up(events: Sequence[Event]) -> Iterator[str]:
+def _given_up(events: Sequence[Event], deleted: Collection[str] = ()) -> Iterator[str]:
     """Topics that a mirror stopped mirroring because somebody deleted them on the source or
     destination. Topics of the fault topic-recreated are left out: that fault judges them itself.
     """
     for event in of_kind(events, TopicGivenUp):
-        if not is_recreated(event.topic):
+        if not is_recreated(event.topic) and event.topic not in deleted:
             yield f"the mirror of {event.link} gave a topic up: {event.reason}"
 
 

@@ -403,13 +403,31 @@ def test_a_program_is_judged_by_what_crossed_the_wire(
     assert ("found", "A", "lost-write") in wire_findings(changed)
 
 
+DELETES = """
+import os
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+where = {"bootstrap.servers": os.environ["LINKFLAP_BOOTSTRAP"]}
+admin = AdminClient(where)
+admin.create_topics([NewTopic("scratch", 2)])["scratch"].result()
+producer = Producer(where | {"transactional.id": "scratch"})
+producer.init_transactions()
+producer.begin_transaction()
+for number in range(100):
+    producer.produce("scratch", str(number))
+producer.commit_transaction()
+admin.delete_topics(["scratch"])["scratch"].result()
+"""
+
+
 @pytest.mark.spark
 def test_a_command_runs_once_while_links_break_and_its_failure_is_the_exit_code(
     tmp_path: Path,
 ) -> None:
+    (tmp_path / "deletes.py").write_text(DELETES)
     done = cli(
         f"exec --json --topic orders --group billing --schedule {EXAMPLES / 'exec' / 'flap.toml'} "
-        f"-- sh -c 'python3 {EXAMPLES / 'exec' / 'orders.py'} && exit 3'",
+        f"-- sh -c 'python3 {EXAMPLES / 'exec' / 'orders.py'} && python3 deletes.py && exit 3'",
         env=environment(tmp_path / "ledger"),
         cwd=tmp_path,
     )
@@ -421,6 +439,8 @@ def test_a_command_runs_once_while_links_break_and_its_failure_is_the_exit_code(
     assert examined["lost-write"] == {"A/native": 3200}  # orders, and invoices in its own topic
     assert examined["byte-equality"]["B/mirrored"] > 400
     assert examined["fault-bite"] == {"run/faults": 6}
+    (recording,) = (each for each in judged["checks"] if each["name"] == "recording")
+    assert "topic scratch was deleted on A by a program, and is not judged" in recording["reason"]
     assert examined["unseen"].keys() == {"A/native", "B/mirrored"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
+import msgspec
 import pytest
 
 from linkflap.harness.model.events import Event, Promotion, WireRecorded
@@ -73,6 +74,36 @@ def test_a_topic_whose_home_is_in_doubt_is_named_and_not_judged(case: str) -> No
     assert not found.of
     assert len(found.doubts) == 1
     assert says in found.doubts[0]
+
+
+def deleted(cluster: str, unsure: int, done: int) -> WireRecorded:
+    return msgspec.structs.replace(wrote(cluster, 1, 2), deleted={"t": (unsure, done)})
+
+
+@pytest.mark.parametrize(
+    ("report", "captured", "named", "doubts", "home"),
+    [
+        (deleted("A", 0, 1), {"A": [], "B": ["t"]}, True, "", None),
+        (deleted("A", 0, 1), BOTH, True, "", None),  # and made again
+        (deleted("A", 1, 0), {"A": [], "B": ["t"]}, True, "", None),
+        (deleted("A", 1, 0), BOTH, True, "whether the one that is there is the same", None),
+        (deleted("A", 0, 0), BOTH, False, "", "A"),  # refused
+        (deleted("A", 0, 0), {"A": [], "B": ["t"]}, False, "is not there any more", None),
+    ],
+)
+def test_a_topic_that_a_program_deleted_is_named_and_leaves_no_doubt_of_the_others(
+    report: WireRecorded,
+    captured: Mapping[str, Collection[str]],
+    named: bool,
+    doubts: str,
+    home: str | None,
+) -> None:
+    events = [report, wrote("A", 1, 2, "other")]
+    with_other = {name: [*topics, "other"] for name, topics in captured.items()}
+    found = inferred(parse("A->B"), events, with_other)
+    assert found.of == {"other": "A"} | ({"t": home} if home else {})
+    assert ("t" in found.deleted, len(found.doubts)) == (named, bool(doubts))
+    assert all(doubts in doubt for doubt in found.doubts)
 
 
 def test_what_is_at_home_where_a_link_leads_was_not_promoted_by_its_failover() -> None:

@@ -1072,3 +1072,36 @@ def test_a_reader_that_is_slow_slows_its_peer_and_loses_nothing(tmp_path: Path) 
 
     with echoing() as broker, running(tmp_path, broker) as (port, _, _):
         assert asyncio.run(asyncio.wait_for(slowly(port), 60)) == size
+
+
+@pytest.mark.parametrize(
+    ("error", "deleted"),
+    [
+        (Error.none, (0, 1)),
+        (Error.unknown_topic_or_partition, (0, 0)),
+        (Error.request_timed_out, (1, 0)),
+        (None, (1, 0)),
+    ],
+)
+@pytest.mark.parametrize("version", [5, 6])
+def test_topics_that_a_program_deletes_are_noted(
+    wire: Wire, version: int, error: Any, deleted: tuple[int, int]
+) -> None:
+    m, program = messages.request("delete_topics", version), wire.connection()
+    wire.history.names[ID] = TOPIC
+    topics = (
+        {"topics": (m.DeleteTopicState(name=None, topic_id=ID),)}
+        if version == 6
+        else {"topic_names": (TOPIC,)}
+    )
+    body = m.DeleteTopicsRequest(**topics, timeout=timedelta(seconds=1))
+    asked = wire.ask(program, "delete_topics", version, body)
+    if error is None:
+        program.ended()
+    else:
+        m = messages.response("delete_topics", version)
+        own = {"topic_id": ID} if version == 6 else {}
+        result = m.DeletableTopicResult(name=TOPIC, error_code=error, error_message=None, **own)
+        answer = m.DeleteTopicsResponse(throttle_time=timedelta(0), responses=(result,))
+        wire.answer(program, "delete_topics", version, asked, answer)
+    assert (wire.report.deleted, wire.report.unread) == ({TOPIC: deleted}, {})

@@ -51,9 +51,11 @@ RESPONSE_BEGINS: Final = LENGTH.size
 
 _PRODUCE: Final = 0
 _METADATA: Final = 3
+_DELETE_TOPICS: Final = 20
 _WRITES: Final[Mapping[int, str]] = {
     _PRODUCE: "produce",
     _METADATA: "metadata",
+    _DELETE_TOPICS: "delete_topics",
     22: "init_producer_id",
     26: "end_txn",
 }
@@ -273,6 +275,8 @@ class WireConnection:
         body = decode_request(api, version, frame)
         if key == _PRODUCE:
             return self._produce(body, client)
+        if key == _DELETE_TOPICS:
+            return self._delete(body)
         if api == "init_producer_id":
             return self._identify(body, client)
         if api == "end_txn":
@@ -312,6 +316,17 @@ class WireConnection:
                 name = self._history.topic(topic)
                 for each in topic.partition_responses:
                     self._written(batches.get((name, each.index), ()), body.acks, each)
+
+        return answered
+
+    def _delete(self, body: Message) -> Answered:
+        named = getattr(body, "topic_names", None)
+        for topic in named if named is not None else map(self._history.topic, body.topics):
+            self._history.deleting(topic)
+
+        def answered(answer: Message) -> None:
+            for each in answer.responses:
+                self._history.deleted(self._history.topic(each), each.error_code)
 
         return answered
 

@@ -276,6 +276,17 @@ class WireHistory:
             batch.refused = True
             self._settled(batch, "fail", error.name)
 
+    def deleting(self, topic: str) -> None:
+        """The deletion of a topic was requested."""
+        unsure, done = self.report.deleted.get(topic, (0, 0))
+        self.report.deleted[topic] = unsure + 1, done
+
+    def deleted(self, topic: str, error: ErrorCode) -> None:
+        """The answer to that. One that comes in time says whether it was carried out."""
+        if error is not Error.request_timed_out:
+            unsure, done = self.report.deleted.get(topic, (1, 0))
+            self.report.deleted[topic] = unsure - 1, done + (error is Error.none)
+
     def _acknowledged(self, batch: AskedBatch, offset: int) -> None:
         if batch.offset == offset:
             return

@@ -62,9 +62,10 @@ class Report(msgspec.Struct, kw_only=True):
     with acks=0. `delivered` records were fetched of recorded topics, and `committed` offsets of
     groups acknowledged. `interfered`: what faults did to requests and answers, and how often.
     `written`: for each topic, when a batch was first asked to be written to it, and when one was
-    first accepted (ns; 0: never). `unread`: requests and answers that matter and could not be read,
-    by their API and version; `passed`: connections that were not Kafka's from a point on, by the
-    reason."""
+    first accepted (ns; 0: never). `deleted`: for each topic, how many requests to delete it had no
+    certain answer, and how many were carried out. `unread`: requests and answers that matter and
+    could not be read, by their API and version; `passed`: connections that were not Kafka's from a
+    point on, by the reason."""
 
     connections: int = 0
     requests: int = 0
@@ -76,6 +77,7 @@ class Report(msgspec.Struct, kw_only=True):
     committed: int = 0
     interfered: dict[str, int] = msgspec.field(default_factory=dict)
     written: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    deleted: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     unread: dict[str, int] = msgspec.field(default_factory=dict)
     passed: dict[str, int] = msgspec.field(default_factory=dict)
 
