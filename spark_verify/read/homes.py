@@ -8,6 +8,7 @@ others are named, and make the verdict unknown:
 
 - one that was written on a second cluster before a failover had promoted it there: a mirror may
   have carried the records of one into those of the other, and nothing says which copy is meant;
+- one that only a failback carried on from its home, against the links of the topology;
 - one that its home has no log of: it was deleted, and its copies have nothing to be compared with;
 - one whose name Kafka or a mirror uses for itself: mirrors do not carry it.
 
@@ -139,6 +140,14 @@ def _find(
         homes.doubts.append(
             f"topic {topic} was written on {home} and is not there any more, so that its records "
             "cannot be judged; do not delete it before the end"
+        )
+        return
+    links = {link.name for link in topology.links}
+    if any(e.link not in links and e.between.source == home for e in promoted):
+        homes.doubts.append(
+            f"topic {topic} was written first on {home}, and a failback carried it where no link "
+            "of the topology leads, so that its copies there are not judged; write it before the "
+            "failover"
         )
         return
     homes.of[topic] = home

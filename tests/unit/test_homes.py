@@ -20,6 +20,7 @@ from linkflap.spark_verify.read.homes import carried, inferred
 from linkflap.topologies import parse
 
 BOTH = {"A": ["t"], "B": ["t"]}
+BACK = Promotion(link="B->A", cluster="A", topic="t", partition=0, offset=9, time=70)
 PROMOTED = Promotion(link="A->B", cluster="B", topic="t", partition=0, offset=9, time=50)
 
 
@@ -60,6 +61,11 @@ DOUBTS: Mapping[str, tuple[list[Event], Mapping[str, Collection[str]], str]] = {
         [wrote("A", 1, 2), wrote("B", 3, 49), PROMOTED],
         BOTH,
         "no failover had promoted it",
+    ),
+    "failed back from where it was written first": (
+        [wrote("B", 60, 61), BACK],
+        BOTH,
+        "a failback carried it where no link",
     ),
     "deleted at home": ([wrote("A", 1, 2)], {"A": [], "B": ["t"]}, "is not there any more"),
     "deleted": ([wrote("A", 1, 2)], {}, "is not there any more"),
