@@ -142,8 +142,7 @@ def _find(
             "cannot be judged; do not delete it before the end"
         )
         return
-    links = {link.name for link in topology.links}
-    if any(e.link not in links and e.between.source == home for e in promoted):
+    if _only_failed_back(topology, home, promoted):
         homes.doubts.append(
             f"topic {topic} was written first on {home}, and a failback carried it where no link "
             "of the topology leads, so that its copies there are not judged; write it before the "
@@ -151,6 +150,12 @@ def _find(
         )
         return
     homes.of[topic] = home
+
+
+def _only_failed_back(topology: Topology, home: str, promotions: Iterable[Promotion]) -> bool:
+    """Whether a mirror against the links of the topology carried a topic on from its home."""
+    links = {link.name for link in topology.links}
+    return any(e.link not in links and e.between.source == home for e in promotions)
 
 
 def _written_after(
