@@ -67,6 +67,7 @@ _AFTER_FAULT: Final = 5_000_000_000
 _STATE_CHANGES: Final = "(logger)"
 """The end of a line of Kafka's state change logger. It reports as an error that a partition is
 new to a broker whose leader, a mirror, is not."""
+_LOG_OF_BROKERS: Final = "server.log"
 _ERROR: Final = re.compile(rb"^\[[^\]]*\] (ERROR|FATAL) .*", re.MULTILINE)
 _LONGEST: Final = 200
 
@@ -155,12 +156,18 @@ def settings_of(cluster: Cluster) -> Mapping[str, str]:
     """What is set on a cluster's brokers beside their files: broker and name -> value. Raises
     KafkaException or TimeoutError."""
     admin = AdminClient(quiet(cluster.bootstrap))
-    asked = [ConfigResource(ConfigResource.Type.BROKER, str(number)) for number in cluster.brokers]
-    answers = admin.describe_configs(asked, request_timeout=_ASK_SECONDS)
+    # librdkafka refuses a call that asks about several brokers
+    answers = [
+        admin.describe_configs(
+            [ConfigResource(ConfigResource.Type.BROKER, str(number))], request_timeout=_ASK_SECONDS
+        )
+        for number in cluster.brokers
+    ]
     return {
         f"{resource.name}: {entry.name}": str(entry.value)
-        for resource, answer in answers.items()
-        for entry in answer.result(2 * _ASK_SECONDS).values()
+        for answer in answers
+        for resource, settings in answer.items()
+        for entry in settings.result(2 * _ASK_SECONDS).values()
         if getattr(entry.source, "value", entry.source) in _SET_LATER
     }
 
@@ -246,8 +253,12 @@ class Windows:
 
 
 def unexplained(run: Path) -> Sequence[str]:
-    """Errors in the logs of a run directory that no fault explains: logged when none was under way,
-    and none had just ended. The first of each kind."""
+    """Errors in the brokers' logs of a run directory that no fault explains: logged when none was
+    under way, and none had just ended. The first of each kind.
+
+    A mirror ends with its run, and logs errors when it is stopped (MirrorMaker 2: `AdminClient is
+    closing`).
+    """
     reader = RunReader(run)
     events, _ = reader.events()
     ends = {e.id: e.time for e in of_kind(events, FaultEnd)}
@@ -260,10 +271,12 @@ def unexplained(run: Path) -> Sequence[str]:
     )
     logs = process_logs.read(run, reader.run.started, reader.run.ended)
     found = [
-        f"{line.where[0]} has the error {line.text[:_LONGEST]}"
+        f"{where} has the error {line.text[:_LONGEST]}"
         for begin, end in windows.gaps(last)
         for line in logs.between(begin, end)
         if line.level == "ERROR" and not line.text.endswith(_STATE_CHANGES)
+        for where in line.where
+        if Path(where).name.startswith(_LOG_OF_BROKERS)
     ]
     return [*dict.fromkeys(found), *logs.unread]
 

@@ -14,6 +14,7 @@ from linkflap.chaos.faults import FAULTS
 from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.runtimes.disks import SlowDisk
+from linkflap.recording import cleanliness
 from tests.idle_world import real_world as world
 from tests.on_runtimes import deployed, skip_without_slow_disks
 
@@ -51,6 +52,7 @@ def test_a_fault_bites_and_heals(
 ) -> None:
     hurt: Broker = deployment.clusters["A"].brokers[broker]
     fault = FAULTS[name](spec(name, f"A/{broker}"), world(deployment))
+    settings = cleanliness.settings_of(deployment.clusters["A"])
     try:
         fault.inject()
         bite, meanwhile = fault.bite(), hurt.state
@@ -61,6 +63,8 @@ def test_a_fault_bites_and_heals(
     assert not out_of_sync(deployment, broker)
     assert any("in the ISR of all" in line for line in checked)
     assert fault.heal() == checked, "a second heal finds the same and changes nothing"
+    assert cleanliness.settings_of(deployment.clusters["A"]) == settings
+    assert not cleanliness.broken(deployment), "another run may use the clusters"
 
 
 @pytest.mark.xdist_group("broker-faults")

@@ -229,6 +229,14 @@ def test_an_error_in_a_log_is_explained_by_a_fault_of_its_time_and_by_nothing_el
     assert clean or "Something broke" in found[0]
 
 
+def test_an_error_of_a_mirror_that_is_stopped_says_nothing_of_the_clusters(tmp_path: Path) -> None:
+    run = run_with(tmp_path / "run", {0: "INFO started", 5: ERROR})
+    log = run / "logs" / "services" / "mm2-A-B" / "service.log"
+    log.parent.mkdir(parents=True)
+    (run / "logs" / "A" / "1" / "server.log").rename(log)
+    assert cleanliness.unexplained(run) == []
+
+
 def test_an_error_in_a_log_since_its_size_is_found(tmp_path: Path) -> None:
     log = tmp_path / "A" / "1" / "server.log"
     log.parent.mkdir(parents=True)

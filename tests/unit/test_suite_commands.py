@@ -202,7 +202,9 @@ def test_a_suite_reports_how_often_clusters_were_used_again(tmp_path: Path) -> N
     (folder.root / rounds.ROUNDS).mkdir()
     for number, round_ in enumerate((1, 1, 2, 3)):
         measured(folder, number, round=round_)
-    assert rounds.table(folder)[0].startswith("2 runs of 4 used the clusters of a run before")
+    assert rounds.table(folder)[0].startswith(
+        "2 of 4 runs without own clusters used those of a run"
+    )
 
 
 class Brokers:

@@ -182,7 +182,7 @@ class DeploymentParts(ABC):
         self._lease = Lease()
         self._installations: dict[str, Installation] = {}
         self._links: dict[str, ToxiproxyLink] = {}
-        self._services: list[KafkaService] = []
+        self._services: dict[str, KafkaService] = {}
         self._ends: list[Callable[[], None]] = []
         self._closed = False
         self._lock = threading.Lock()
@@ -240,8 +240,11 @@ class DeploymentParts(ABC):
         with self._lock:
             if self._closed:
                 raise SetupError(f"service {name} cannot be made: the deployment is closed")
-            self._services.append(service)
-            self._lease.reserve(SERVICE_MEMORY)
+            if before := self._services.get(name):
+                before.close()
+            else:
+                self._lease.reserve(SERVICE_MEMORY)
+            self._services[name] = service
         return service
 
     def _installation(self, asked: str) -> Installation:
@@ -275,7 +278,7 @@ class DeploymentParts(ABC):
                 for link in self._links.values():
                     ends.callback(link.close)
                 self._end_clusters(ends)
-                for service in self._services:
+                for service in self._services.values():
                     ends.callback(service.close)
                 for end in self._ends:
                     ends.callback(end)
