@@ -299,6 +299,18 @@ class ReplicasSampled(OfCluster, frozen=True, kw_only=True):
     rows: tuple[SampledReplica, ...]
 
 
+class FetchedAgain(OfCluster, frozen=True, kw_only=True):
+    """A broker was asked twice for the same offsets of a topic that is not compacted, and the batch
+    at `offset` is not the same: the CRC stored in it in both answers, None in one that lacks it.
+    Written by `harness.capture.live`."""
+
+    topic: str
+    partition: Small
+    broker: Small
+    offset: int
+    crc: tuple[int | None, int | None]
+
+
 class RecordsDeleted(OfCluster, frozen=True, kw_only=True):
     """The records of a partition below an offset are to be deleted (DeleteRecords, KIP-107).
     Written before the request is sent, by whoever sends it."""
@@ -734,6 +746,7 @@ AnyEvent = (
     | BrokerDied
     | RecorderDied
     | WireRecorded
+    | FetchedAgain
     | Captured
     | RecordsDeleted
     | ReplicasSampled

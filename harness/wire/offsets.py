@@ -98,10 +98,16 @@ def _ask(
 
 
 def settings_on_topics(
-    admin: AdminClient, topics: Iterable[str], *, within: float, all_answer: bool = True
+    admin: AdminClient,
+    topics: Iterable[str],
+    *,
+    within: float,
+    all_answer: bool = True,
+    inherited: bool = False,
 ) -> dict[str, dict[str, str]]:
-    """Topic -> the settings that are set on the topic itself. `within` is seconds. Raises
-    KafkaException; with `all_answer` False, topics without an answer are left out instead."""
+    """Topic -> the settings that are set on the topic itself; with `inherited` also those that it
+    has from its brokers. `within` is seconds. Raises KafkaException; with `all_answer` False,
+    topics without an answer are left out instead."""
     wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics]
     asked = admin.describe_configs(wanted, request_timeout=within) if wanted else {}
     found: dict[str, dict[str, str]] = {}
@@ -115,6 +121,6 @@ def settings_on_topics(
         found[resource.name] = {
             entry.name: str(entry.value)
             for entry in entries
-            if getattr(entry.source, "value", entry.source) == _ON_THE_TOPIC
+            if inherited or getattr(entry.source, "value", entry.source) == _ON_THE_TOPIC
         }
     return found

@@ -73,6 +73,14 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
         if not view.recorded:
             # Replicas with the same hole say so once.
             yield from dict.fromkeys(each for replica in replicas for each in _holes(view, replica))
+        for changed in (each for each in view.changed_bytes if each.cluster == cluster):
+            yield Found.at(
+                "bytes-changed",
+                cluster,
+                changed.offset,
+                broker=changed.broker,
+                crc=list(changed.crc),
+            )
         if len(replicas) > 1:
             agreeing, doubts = _deposed_left_out(view, replicas)
             yield from doubts
@@ -282,6 +290,19 @@ CHECK = Check(
             alone="a reader by offset misses what lies there",
             smallest="a file with batches at offsets 0 and 0: at the second.",
             despite_torn=True,
+        ),
+        AnomalyKind(
+            name="bytes-changed",
+            meaning="""A broker that was asked twice for the same offsets, by Fetch, gave another
+                batch the second time, or none. Asked is every broker of a topic that is captured
+                by Fetch, for the newest segment of at most 256 MiB; compacted topics are left out,
+                and logs that were truncated by a newer leader epoch meanwhile.""",
+            sentence="""broker {broker} of {cluster} gave other bytes at {at} when it was asked
+                again""",
+            counted="batch changed between two fetches|batches changed between two fetches",
+            alone="what readers get depends on when they ask",
+            smallest="""the batch at offset 0 has one CRC in the first answer and another in the
+                second.""",
         ),
         AnomalyKind(
             name=ENDS_EARLY,

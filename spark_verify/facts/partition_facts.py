@@ -144,6 +144,17 @@ class Disagreement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedBytes:
+    """A broker gave another batch at an offset than it had given before: the CRCs of both (None:
+    none there)."""
+
+    cluster: str
+    broker: int
+    offset: int
+    crc: tuple[int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
     """What a lossy fault took from one partition of `cluster`: what the deposed leader's log had at
     offsets [start, end), when it was dead. A new leader was elected at `elected` or later.
@@ -295,6 +306,7 @@ class PartitionFacts:
     settings: Sequence[TopicSettings] = ()
     unknown_settings: frozenset[str] = frozenset()
     deletions: Sequence[Deletion] = ()
+    changed_bytes: Sequence[ChangedBytes] = ()
     compacted: Mapping[str, int] = field(default_factory=dict)
     unclear: Mapping[str, int] = field(default_factory=dict)
 

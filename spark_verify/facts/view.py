@@ -27,6 +27,7 @@ from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.topology import Topology
 from linkflap.spark_verify.facts.partition_facts import (
+    ChangedBytes,
     Comparison,
     Deletion,
     Description,
@@ -281,6 +282,10 @@ class PartitionView:
     @property
     def replica_samples(self) -> Sequence[ReplicaSample]:
         return self.partition_facts.replica_samples
+
+    @property
+    def changed_bytes(self) -> Sequence[ChangedBytes]:
+        return self.partition_facts.changed_bytes
 
     @property
     def deletions(self) -> Sequence[Deletion]:

@@ -15,6 +15,7 @@ from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
 from linkflap.harness.rundir import Damage
 from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.partition_facts import (
+    ChangedBytes,
     Comparison,
     Deletion,
     Description,
@@ -130,6 +131,17 @@ def deletions(events: Sequence[Event]) -> Mapping[Key, Sequence[Deletion]]:
         if e.fault == "records-deleted" and isinstance(expected := bites.get(e.id), Mapping)
         for name, offset in expected.items()
         if isinstance(offset, int) and name.rpartition("-")[2].isdecimal()
+    )
+
+
+def changed_bytes(events: Sequence[Event]) -> Mapping[Key, Sequence[ChangedBytes]]:
+    """What brokers gave in two ways."""
+    return _by_partition(
+        (
+            (e.topic, e.partition),
+            ChangedBytes(cluster=e.cluster, broker=e.broker, offset=e.offset, crc=e.crc),
+        )
+        for e in of_kind(events, happened.FetchedAgain)
     )
 
 
@@ -300,6 +312,7 @@ _OF_EVENTS: Final[Mapping[str, Callable[[Sequence[Event]], Mapping[Key, Sequence
     "comparisons": comparisons,
     "replica_samples": replica_samples,
     "deletions": deletions,
+    "changed_bytes": changed_bytes,
 }
 """The facts about partitions, by their names in `PartitionFacts`."""
 

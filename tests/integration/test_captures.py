@@ -19,7 +19,7 @@ from linkflap.harness.capture.live.captures import DiskOrFetchCaptures
 from linkflap.harness.capture.logs import Captures
 from linkflap.harness.capture.samplers import StallWatch, WatermarkSampler, replica_samplers
 from linkflap.harness.log.batches import scan
-from linkflap.harness.model.events import ReplicasSampled
+from linkflap.harness.model.events import FetchedAgain, ReplicasSampled, of_kind
 from linkflap.harness.model.history import Bounds, Watermark
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.topology import (
@@ -144,6 +144,7 @@ def fetched_are_the_bytes_on_disk(deployment: Deployment, writer: RunWriter) -> 
     Captures(deployment, writer).take("10-disk", "A")
     by_fetch = DiskOrFetchCaptures(deployment, writer, from_fetch=True)
     by_fetch.take("11-fetch", "A")
+    assert not list(of_kind(RunReader(writer.root).events()[0], FetchedAgain))
     on_disk, _ = captured(writer.root, "10-disk", "A")
     fetched, _ = captured(writer.root, "11-fetch", "A")
     assert fetched.keys() == on_disk.keys()

@@ -3,9 +3,12 @@ login; and the options of logs."""
 
 from __future__ import annotations
 
+import shutil
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -13,13 +16,24 @@ from scramp import ScramMechanism
 
 from linkflap.cli.commands import linkflap
 from linkflap.cli.log_options import live_logs_request, logs_request
+from linkflap.harness.capture.live import record
+from linkflap.harness.capture.live.captures import fetch_logs
 from linkflap.harness.capture.live.cluster import access
-from linkflap.harness.capture.live.record import Copied, LiveLogsRequest, far_first, trim, truncate
+from linkflap.harness.capture.live.record import (
+    Copied,
+    LiveLogsRequest,
+    Pace,
+    far_first,
+    trim,
+    truncate,
+)
 from linkflap.harness.capture.logs_named import LogsRequest
-from linkflap.harness.log.layout import walk
+from linkflap.harness.log.layout import CRC_AT, HEAD, walk
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.topology import LinkSpec
+from linkflap.harness.model.events import FetchedAgain
+from linkflap.harness.model.topology import LinkSpec, TopicPartition
 from linkflap.harness.wire.access import Login, LoginFailed
+from linkflap.harness.wire.messages import Error
 from tests.copied_logs import sound
 from tests.events import event
 from tests.kafka_log import batches_in as reference
@@ -396,3 +410,85 @@ def test_the_command_asks_for_one_or_the_other(
     assert isinstance(result.exception, InputError)
     assert said in str(result.exception)
     assert list(tmp_path.iterdir()) == []
+
+
+class Answering:
+    """One broker that gives these logs, one after the other, to whoever reads; for None it says
+    that the offset is out of range, and then that its log starts at `deleted`."""
+
+    def __init__(self, *logs: bytes | None, deleted: int = 0, moved: bool = False) -> None:
+        self.name, self.brokers, self.patience = "A", {1: ("a", 1)}, 1.0
+        self.asked: list[int] = []
+        self._logs, self._starts, self._leaders = list(logs), [0, deleted], [1, 2 if moved else 1]
+
+    def bounds(self, tps: Sequence[TopicPartition], which: str) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, self._starts.pop(0) if which == "start" else 10)
+
+    def leader(self, tp: TopicPartition) -> int:
+        return self._leaders.pop(0)
+
+    def fetch(self, tp: TopicPartition, offset: int, **_: object) -> SimpleNamespace:
+        self.asked.append(offset)
+        log = self._logs.pop(0)
+        return SimpleNamespace(
+            data=memoryview(log or b""),
+            error=Error.offset_out_of_range if log is None else Error.none,
+            diverges=False,
+            sent_on=False,
+        )
+
+
+def crc_of(log: bytes, batch: int) -> int:
+    return int.from_bytes(log[batch + CRC_AT :][:4], "big")
+
+
+def put(log: bytes, at: int, new: bytes) -> bytes:
+    return log[:at] + new + log[at + len(new) :]
+
+
+def test_bytes_that_change_between_two_fetches_are_reported(tmp_path: Path) -> None:
+    log = sound(tmp_path / "log").read_bytes()
+    *_, before, last = walk(memoryview(log))
+    changed = put(log, len(log) - 1, bytes([log[-1] ^ 1]))
+    epoch_at = last.start + HEAD.size - 5
+    truncated = put(changed, epoch_at, (last.epoch + 1).to_bytes(4, "big"))
+    lower = put(log, epoch_at, (last.epoch - 1).to_bytes(4, "big", signed=True))
+    lacking = log[: before.start] + log[last.start :]
+    at_last = last.base, (crc_of(log, last.start),) * 2
+    for cluster, expected in (
+        (Answering(log, log), None),
+        (Answering(log, changed), at_last),
+        (Answering(log, lower), at_last),
+        (Answering(log, lacking), (before.base, (crc_of(log, before.start), None))),
+        (Answering(log, truncated), None),
+        (Answering(log, changed, moved=True), None),
+        (Answering(log, None, log[last.start :], deleted=last.base), None),
+        (Answering(log, None, changed[last.start :], deleted=last.base), at_last),
+    ):
+        found: list[FetchedAgain] = []
+        (bounds,) = fetch_logs(
+            cast(Any, cluster),
+            [PARTITION],
+            tmp_path / "copies",
+            Pace(1e9),
+            every_broker=True,
+            changed=found.append,
+        )
+        assert (bounds.broker, bounds.high_watermark) == (1, 10)
+        assert [(each.offset, each.crc) for each in found] == [expected] * (expected is not None)
+        assert [path.name for path in (tmp_path / "copies" / "1").iterdir()] == ["orders-0"]
+        shutil.rmtree(tmp_path / "copies")
+
+
+def test_only_the_newest_segment_is_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = sound(tmp_path / "log").read_bytes()
+    first, *_, last = walk(memoryview(log))
+    batches = [log[b.start : b.stop] for b in walk(memoryview(log))]
+    monkeypatch.setattr(record, "SEGMENT_BYTES", first.stop)
+    cluster = Answering(*batches, log[last.start :])
+    found: list[FetchedAgain] = []
+    fetch_logs(cast(Any, cluster), [PARTITION], tmp_path / "c", Pace(1e9), changed=found.append)
+    assert not found
+    assert cluster.asked == [*(b.base for b in walk(memoryview(log))), last.base]

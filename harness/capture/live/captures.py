@@ -5,32 +5,43 @@ Of a cluster that linkflap did not start a capture has the data topics alone, an
 what its leader gives to a consumer: all that was below the high watermark when the capture began.
 So there is one replica of each, and nothing of Kafka's own topics, which hold what other users of
 these clusters do. Of linkflap's own clusters every broker is asked that gives a partition to
-consumers: their answers are replicas.
+consumers: their answers are replicas. Each is asked twice for the newest segment of its copy: what
+it gave once it has to give again.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import shutil
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.capture.live.cluster import GivenUp, LiveCluster
 from linkflap.harness.capture.live.record import Copied, Pace, copy
 from linkflap.harness.capture.logs import Captures, LastKnown, Since, nothing_known
 from linkflap.harness.capture.replicas import PartitionFolder
+from linkflap.harness.log.layout import CRC_AT, walk
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.events import FetchedAgain
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.protocols import Cluster, Deployment, is_running
 from linkflap.harness.model.topology import TopicPartition, is_data_topic
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.wire.access import AuthenticationRefused, Unanswered, access_to
 from linkflap.harness.wire.messages import Error
+from linkflap.harness.wire.offsets import quiet, settings_on_topics
 
 _RATE: Final = 20e6
 """Bytes a second that are fetched at most: others use these clusters too."""
 _OWN_RATE: Final = 1e9
+_ASK_SECONDS: Final = 10.0
 
 
 class FetchedCaptures(Captures):
@@ -95,7 +106,14 @@ class DiskOrFetchCaptures(Captures):
                     if is_data_topic(tp[0], self._homes) and tp[0] not in on_disk
                 ]
                 root = self._writer.capture_folder(moment) / subject.name
-                found = fetch_logs(cluster, partitions, root, Pace(_OWN_RATE), every_broker=True)
+                found = fetch_logs(
+                    cluster,
+                    partitions,
+                    root,
+                    Pace(_OWN_RATE),
+                    every_broker=True,
+                    changed=partial(self._changed, subject),
+                )
         except EnvironmentFailure:
             if self._from_fetch:
                 raise
@@ -103,6 +121,20 @@ class DiskOrFetchCaptures(Captures):
         if found:
             self._writer.fetched(subject.name, {bounds.topic for bounds in found})
         return found
+
+    def _changed(self, subject: Cluster, found: FetchedAgain) -> None:
+        """Writes down what changed in a topic that no cleaner rewrites. Raises EnvironmentFailure
+        if the cluster does not say whether one does."""
+        admin = AdminClient(quiet(subject.bootstrap))
+        try:
+            settings = settings_on_topics(admin, [found.topic], within=_ASK_SECONDS, inherited=True)
+        except (KafkaException, TimeoutError) as error:
+            raise EnvironmentFailure(
+                f"bytes of {found.topic}-{found.partition} changed at offset {found.offset}, and "
+                f"whether the topic is compacted is not known ({error})"
+            ) from error
+        if "compact" not in settings[found.topic].get("cleanup.policy", ""):
+            self._writer.write(found)
 
 
 @contextlib.contextmanager
@@ -128,9 +160,11 @@ def fetch_logs(
     pace: Pace,
     *,
     every_broker: bool = False,
+    changed: Callable[[FetchedAgain], object] | None = None,
 ) -> Sequence[Bounds]:
     """Captures partitions from their leaders into `root`/broker/topic-partition, up to the high
-    watermark at the beginning; with `every_broker` also from all others that serve them.
+    watermark at the beginning; with `every_broker` also from all others that serve them. With
+    `changed` fetches the newest segment of each again, and reports what is not the same.
 
     Raises GivenUp when a leader does not give everything.
     """
@@ -156,7 +190,80 @@ def fetch_logs(
                 raise GivenUp(f"{tp[0]}-{tp[1]}: {copied.reason}")
             copied.begin()
             found.append(_bounds_of(copied))
+            if changed is None or not copied.complete:
+                continue
+            if (differs := _fetched_again(cluster, copied, pace)) is not None:
+                changed(differs)
     return found
+
+
+def _fetched_again(cluster: LiveCluster, copied: Copied, pace: Pace) -> FetchedAgain | None:
+    """The first batch in the newest segment of a copy that its broker gives in another way than it
+    did; None if there is none. One segment bounds the time, memory and disk that this needs.
+
+    Retention, DeleteRecords and a log that is truncated meanwhile are no change: what was deleted
+    is not compared, and what replaced the truncated batches has a newer leader epoch than all that
+    was fetched.
+    """
+    newest = max(copied.folder.glob("*.log"))
+    again = replace(
+        copied,
+        folder=copied.folder.with_name(f"{copied.folder.name}.again"),
+        start=max(copied.start, int(newest.stem)),
+        end=copied.position,
+    )
+    try:
+        copy(cluster, again, pace, lambda _size, _offsets: None)
+        answers = _batches(newest), *map(_batches, again.folder.glob("*.log"))
+    except (GivenUp, AuthenticationRefused):  # the cluster has gone since
+        return None
+    finally:
+        shutil.rmtree(again.folder, ignore_errors=True)
+    if not copied.pinned and cluster.leader(copied.tp) != copied.broker:
+        return None  # another broker answered
+    first, second = (
+        {base: batch for base, batch in answer.items() if again.start <= base < again.position}
+        for answer in (answers if len(answers) > 1 else (answers[0], {}))
+    )
+    if _newest_epoch(second) > _newest_epoch(first):
+        return None  # truncated
+    for base in sorted(first.keys() | second.keys()):
+        one, other = first.get(base), second.get(base)
+        if one != other:
+            return FetchedAgain(
+                cluster=copied.cluster,
+                topic=copied.tp[0],
+                partition=copied.tp[1],
+                broker=copied.broker,
+                offset=base,
+                crc=(one and one.crc, other and other.crc),
+            )
+    return None
+
+
+def _newest_epoch(batches: Mapping[int, _Given]) -> int:
+    return max((batch.epoch for batch in batches.values()), default=-1)
+
+
+class _Given(NamedTuple):
+    """What a batch is compared by: its leader epoch, the CRC in it, and that of all its bytes."""
+
+    epoch: int
+    crc: int
+    all_bytes: int
+
+
+def _batches(segment: Path) -> dict[int, _Given]:
+    """The batches of a segment file by their offsets."""
+    content = memoryview(segment.read_bytes())
+    return {
+        batch.base: _Given(
+            batch.epoch,
+            int.from_bytes(content[batch.start + CRC_AT :][:4], "big"),
+            zlib.crc32(content[batch.start : batch.stop]),
+        )
+        for batch in walk(content)
+    }
 
 
 def _serves(cluster: LiveCluster, copied: Copied) -> bool:

@@ -65,6 +65,23 @@ def one_replica_changed(made: Made, rng: Random) -> None:
     made.rewrite(made.log_keys("B", 0)[1], put(batch, records=changed_records(batch.records)))
 
 
+@mutation(PAIR, must="replica-agreement/bytes-changed")
+def other_bytes_when_fetched_again(made: Made, rng: Random) -> None:
+    """A broker of B gave another batch at the same offset when it was asked again."""
+    batch = known_committed(made, "B", rng, native=False)
+    key = made.log_keys("B", 0)[0]
+    again = {
+        "topic": key.topic,
+        "partition": key.partition,
+        "broker": key.broker,
+        "offset": batch.offset,
+        "crc": [1, 2],
+    }
+    made.events.append(
+        EventRow(time=made.events[-1].time, kind="fetched-again", subject="B", data=again)
+    )
+
+
 @mutation(COPIED, must="replica-agreement/replica-disagreement leader-epochs/epoch-reuse")
 def compacted_batch_of_another(made: Made, rng: Random) -> None:
     """In a cleaned segment of A's follower, a batch has another producer epoch. The log cleaner

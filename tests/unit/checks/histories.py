@@ -20,6 +20,7 @@ from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.spark_verify.facts.partition_facts import (
+    ChangedBytes,
     Comparison,
     Deletion,
     Description,
@@ -313,6 +314,7 @@ class History(TypedDict, total=False):
     comparisons: Sequence[Comparison]
     replica_samples: Sequence[ReplicaSample]
     deletions: Sequence[Deletion]
+    changed_bytes: Sequence[ChangedBytes]
 
 
 class WholeHistory(History, total=False):

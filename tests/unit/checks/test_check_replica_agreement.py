@@ -7,6 +7,7 @@ from typing import Unpack
 
 import pytest
 
+from linkflap.spark_verify.facts.partition_facts import ChangedBytes
 from linkflap.spark_verify.facts.view import NULL, PartitionView, digested
 from tests.unit.checks.histories import Header, Log, but, view
 from tests.unit.checks.verdicts import Rejected, anomalies, findings, unjudged
@@ -47,6 +48,14 @@ REJECTS = {
     ),
     "log-ends-early": Rejected(view([held_back(replica(1).data(1), 2)]), "A", 1),
     "corrupt-batch": Rejected(view([replica(1).data(1, crc_ok=False)]), "A", 0),
+    "bytes-changed": Rejected(
+        view(
+            [replica(1).data(1)],
+            changed_bytes=[ChangedBytes(cluster="A", broker=1, offset=0, crc=(1, 2))],
+        ),
+        "A",
+        0,
+    ),
     "log-disorder": Rejected(view([replica(1).data(1).data(1, at=0)]), "A", 0),
 }
 
