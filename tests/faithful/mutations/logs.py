@@ -582,20 +582,25 @@ def torn_by_a_planned_failover(made: Made, rng: Random) -> None:
         if e.records[0].operation in parts[0] & parts[1]
     ]
     operation = own[-1].records[0].operation
-    made.change(
-        "B",
-        0,
-        lambda log: [
-            _without(e, operation)
-            for e in log
-            if _without(e, operation).records or e.ends is not None
-        ],
-    )
+    made.change("B", 0, lambda log: [kept for e in log for kept in _without(e, operation)])
 
 
-def _without(entry: Entry, operation: int) -> Entry:
-    """A batch without the records of an operation, its offsets as they were."""
-    return replace(entry, records=tuple(r for r in entry.records if r.operation != operation))
+def _without(entry: Entry, operation: int) -> list[Entry]:
+    """A batch without the records of an operation; what is left keeps its offsets, in batches of
+    one record: a broker refuses a batch with fewer records than offsets."""
+    if all(r.operation != operation for r in entry.records):
+        return [entry]
+    return [
+        replace(
+            entry,
+            offset=entry.offset + r.delta,
+            records=(r._replace(delta=0),),
+            span=1,
+            sequence=entry.sequence if entry.pid < 0 else entry.sequence + r.delta,
+        )
+        for r in entry.records
+        if r.operation != operation
+    ]
 
 
 @mutation({**FORCED, "tear": True}, must="torn-transaction/torn-by-failover", verdict="valid")
