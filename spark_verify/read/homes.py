@@ -70,16 +70,16 @@ def inferred(
 def carried(
     topology: Topology, events: Sequence[Event], homes: Mapping[str, str]
 ) -> Sequence[Event]:
-    """Events without the promotions of topics that are at home where a link leads: MirrorMaker's
-    failover promotes all that its destination has, and these came over no link."""
+    """Events without the promotions of topics that are not judged, and of those that are at home
+    where a link leads: MirrorMaker's failover promotes all that its destination has, and these came
+    over no link."""
     over = {link.name for link in topology.links}
-    return [
-        event
-        for event in events
-        if not isinstance(event, Promotion)
-        or event.link not in over
-        or homes.get(event.topic) != event.between.destination
-    ]
+
+    def judged(event: Promotion) -> bool:
+        home = homes.get(event.topic)
+        return home is not None and (event.link not in over or home != event.between.destination)
+
+    return [event for event in events if not isinstance(event, Promotion) or judged(event)]
 
 
 def _find_deleted(

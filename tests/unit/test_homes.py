@@ -117,6 +117,7 @@ def test_what_is_at_home_where_a_link_leads_was_not_promoted_by_its_failover() -
     events = [wrote("A", 1, 2), PROMOTED, back]
     assert carried(parse("A->B"), events, {"t": "A"}) == events
     assert carried(parse("A->B"), events, {"t": "B"}) == [events[0], back]
+    assert carried(parse("A->B"), events, {}) == [events[0]]
 
 
 def test_two_sources_that_write_one_topic_leave_a_doubt() -> None:
