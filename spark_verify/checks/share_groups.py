@@ -20,8 +20,8 @@ meanwhile got a record of the partition that was sent later (it fetches only whe
 everything).
 Around a fault of the cluster a higher count proves nothing, because a new leader counts anew. The
 other two prove nothing where a broker lives whose answer may be late, because a fault paused it or
-took its connections away; a broker that was killed answers no more. What is not proven is reported,
-with its time, and allowed (`unproven-redelivery`).
+took its connections away, or because it handed the partition over; a broker that was killed answers
+no more. What is not proven is reported, with its time, and allowed (`unproven-redelivery`).
 One member at a time holds a record. No member is given it, and its holder is not given it again,
 until the lock expires (share.record.lock.duration.ms of the group, which linkflap sets), or the
 holder gives it back, leaves, or is fenced; the client of a member that renews its lock hands
@@ -91,8 +91,10 @@ LIMIT: Final = ("group.share.delivery.count.limit", "5")
 """The broker config of the maximum delivery count, and its default."""
 LATE: Final = 5 * 10**9
 """Nanoseconds by which a loaded broker may notice an expired lock late."""
-KILLS: Final = ("broker-kill", "broker-restart", "rolling-restart")
-"""Faults after which no broker sends a late answer: it has ended."""
+KILL: Final = "broker-kill"
+KILLS: Final = (KILL, "broker-restart", "rolling-restart")
+"""Faults after which no broker sends a late answer: it has ended. One that stops hands its
+partitions over while it lives, as does one that led them until the other came back."""
 
 
 def kernel(view: PartitionView) -> Iterator[Finding]:
@@ -433,22 +435,24 @@ def _calm(view: PartitionView, cluster: str, start: int, end: int) -> bool:
 def _prompt(view: PartitionView, cluster: str, start: int, end: int) -> bool:
     """Whether no answer of a broker was late: nothing happened to the cluster, or brokers were
     killed, which answer no more. A member asks the next leader only when it has handed over what
-    the one before had answered."""
-    faults = _faults(view, cluster, start, end)
-    killed = bool(faults) and all(w.fault in KILLS for w in faults)
-    return killed or _calm(view, cluster, start, end)
+    the one before had answered. Of a broker that lives it may get an answer after that of the next
+    leader: so only one new leader, that of a kill, proves no such answer."""
+    faults = {each.fault for each in _faults(view, cluster, start, end)}
+    if not faults or not faults <= {*KILLS}:
+        return _calm(view, cluster, start, end)
+    return _led_anew(view, cluster, start - SHARE_LOCK_MS * 10**6, end) <= (faults == {KILL})
 
 
-def _led_anew(view: PartitionView, cluster: str, start: int, end: int) -> bool:
-    """Whether a new leader epoch may have begun between two times: two samples around it differ."""
+def _led_anew(view: PartitionView, cluster: str, start: int, end: int) -> int:
+    """How many leader epochs may have begun between two times, by the samples around it."""
     marks = view.watermarks.get(cluster)
     if marks is None:
-        return False
+        return 0
     known = np.flatnonzero(marks.leader_epoch >= 0)
     before, after = known[:-1], known[1:]
-    changed = marks.leader_epoch[before] != marks.leader_epoch[after]
+    begun = np.abs(marks.leader_epoch[after] - marks.leader_epoch[before])
     meanwhile = (marks.time[before] <= end) & (marks.returned[after] >= start)
-    return bool((changed & meanwhile).any())
+    return int(begun[meanwhile].sum())
 
 
 def _unacquired(

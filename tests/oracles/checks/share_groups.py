@@ -86,26 +86,31 @@ def _faults(plain: Plain, cluster: str, start: int, end: int) -> list[str]:
     ]
 
 
+def _epochs_begun(plain: Plain, cluster: str, start: int, end: int) -> int:
+    """How many leader epochs began at that time, or shortly before."""
+    samples = [mark for mark in plain.marks.get(cluster, []) if mark.leader_epoch >= 0]
+    return sum(
+        abs(next_one.leader_epoch - one.leader_epoch)
+        for one, next_one in pairwise(samples)
+        if one.time <= end and next_one.returned >= start - LOCK
+    )
+
+
 def _calm(plain: Plain, cluster: str, start: int, end: int) -> bool:
     """Whether no fault of the cluster, and no election, can have made a broker forget."""
-    samples = [mark for mark in plain.marks.get(cluster, []) if mark.leader_epoch >= 0]
-    if any(
-        one.leader_epoch != next_one.leader_epoch
-        and one.time <= end
-        and next_one.returned >= start - LOCK
-        for one, next_one in pairwise(samples)
-    ):
+    if _epochs_begun(plain, cluster, start, end):
         return False
     return not _faults(plain, cluster, start, end)
 
 
 def _no_late_answer(plain: Plain, cluster: str, start: int, end: int) -> bool:
-    """Brokers that a fault killed answer no more; any other fault, or an election without one, may
-    have delayed an answer."""
+    """Brokers that a fault killed answer no more; any other fault, or an election besides that of a
+    kill, may have delayed an answer."""
     faults = set(_faults(plain, cluster, start, end))
-    if faults:
-        return faults <= {"broker-kill", "broker-restart", "rolling-restart"}
-    return _calm(plain, cluster, start, end)
+    elections = _epochs_begun(plain, cluster, start, end)
+    if faults == {"broker-kill"}:
+        return elections < 2
+    return faults <= {"broker-kill", "broker-restart", "rolling-restart"} and not elections
 
 
 def _again(

@@ -411,6 +411,19 @@ def test_a_redelivery_that_a_fault_may_have_delayed_is_reported_and_allowed(
     assert anomalies(NAME, replace(seen, watermarks={"A": epochs})) == unproven
 
 
+def test_an_answer_of_a_leader_that_lives_may_come_after_those_of_the_next_one() -> None:
+    """A broker that stops, or that led until the killed one came back, hands the partition over."""
+    once = samples(*[(1, 1)] * 40, epochs=[0] * 6 + [1] * 34)
+    back = samples(*[(1, 1)] * 40, epochs=[0] * 6 + [1] * 6 + [2] * 28)
+    unproven = [("unproven-redelivery", "A", 0)]
+    stopped = disturbed(AFTER_ITS_OWN_END, replace(KILLED, fault="broker-restart"))
+    assert anomalies(NAME, stopped) == [("delivered-again", "A", 0)]
+    assert anomalies(NAME, replace(stopped, watermarks={"A": once})) == unproven
+    assert (
+        anomalies(NAME, replace(disturbed(AFTER_ITS_OWN_END), watermarks={"A": back})) == unproven
+    )
+
+
 @pytest.mark.parametrize(
     ("target", "start", "end", "explains"),
     [
