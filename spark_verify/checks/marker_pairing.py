@@ -365,10 +365,11 @@ def _another_time(log: Log) -> Bools:
 
 def _another_number(view: PartitionView, log: Log) -> Bools:
     """The batches whose number of records is not that of their offsets: a broker that appends a
-    batch refuses it (LogValidator), and only a cleaner leaves one with fewer. Of copied logs nobody
-    knows whether they were cleaned, of messages of formats 0 and 1 how many there are."""
-    batches = log.batches
-    if not view.recorded or view.internal:
+    batch refuses it (LogValidator), and only a cleaner leaves one with fewer. Nobody knows whether
+    copied logs were cleaned, or what programs wrote to others' brokers, whose files are not seen;
+    nor how many messages of formats 0 and 1 there are."""
+    batches, foreign = log.batches, view.topic in view.partition_facts.facts.programs
+    if not view.recorded or view.internal or (foreign and view.topology.attached):
         return np.zeros(len(batches), np.bool_)
     offsets = batches.last_offset - batches.base_offset + 1
     appended = batches.base_offset >= max(view.compacted.values(), default=0)

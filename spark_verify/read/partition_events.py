@@ -286,7 +286,7 @@ def partition_facts(
     """The facts about each partition that was captured or that an event names."""
     rows = {name: of_events(events) for name, of_events in _OF_EVENTS.items()}
     owner_unclear, unknown, set_on = unclear(events), unknown_settings(events), settings(events)
-    compacted = compacted_below(bounds, topics)
+    compacted = compacted_below(bounds, topics, set_on)
     keys = {(b.topic, b.partition) for b in bounds}.union(owner_unclear, set_on, *rows.values())
     return {
         key: PartitionFacts(
@@ -318,17 +318,21 @@ _OF_EVENTS: Final[Mapping[str, Callable[[Sequence[Event]], Mapping[Key, Sequence
 
 
 def compacted_below(
-    captured: Sequence[Bounds], topics: TopicSpec
+    captured: Sequence[Bounds],
+    topics: TopicSpec,
+    sampled: Mapping[Key, Sequence[TopicSettings]],
 ) -> Mapping[Key, Mapping[str, int]]:
-    """Per partition and cluster, how far one of its brokers has compacted the log.
+    """Per partition and cluster, how far one of its brokers has compacted the log. `sampled` are
+    settings of each topic, by its first partition.
 
     What bytes show counts where a topic is compacted: in any other a batch that lacks records is no
     cleaner's.
     """
     found: dict[Key, dict[str, int]] = defaultdict(dict)
     noted = {bounds.topic for bounds in captured if bounds.compacted > 0}
-    asked = "compact" in topics.config.get("cleanup.policy", "")
     for bounds in captured:
+        of_topic = [topics.config, *(each.settings for each in sampled.get((bounds.topic, 0), ()))]
+        asked = any("compact" in each.get("cleanup.policy", "") for each in of_topic)
         cleaned = bounds.topic in noted or (asked and bounds.topic not in INTERNAL_TOPICS)
         if reached := max(bounds.compacted, bounds.thinned if cleaned else 0):
             mine = found[bounds.topic, bounds.partition]

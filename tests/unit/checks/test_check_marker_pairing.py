@@ -10,6 +10,7 @@ import pytest
 
 from linkflap.spark_verify.facts.partition_facts import MirrorStop, Window
 from linkflap.spark_verify.facts.view import NO_EPOCH, PartitionView
+from linkflap.topologies import parse
 from tests.unit.checks.histories import (
     SECOND,
     Header,
@@ -474,6 +475,9 @@ def test_a_batch_has_as_many_records_as_offsets_where_no_cleaner_has_been(last: 
     old = view([Log("A").data(1, 2, last_offset=last, leader_epoch=NO_EPOCH)])
     assert anomalies(NAME, old) == []
     assert anomalies(NAME, but(seen, recorded=False)) == []
+    attached = parse("A@bootstrap:h:1->B@bootstrap:h:2")
+    assert anomalies(NAME, but(seen, topology=attached)) == wrong
+    assert anomalies(NAME, but(seen, programs=frozenset({"A.t"}), topology=attached)) == []
 
 
 @pytest.mark.parametrize("given", [True, False])

@@ -15,7 +15,7 @@ from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.payload import Values
 from linkflap.harness.model.scenario import TopicSpec
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.facts.partition_facts import Window
+from linkflap.spark_verify.facts.partition_facts import TopicSettings, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import NULL, PartitionView, digested, no_parts
 from linkflap.spark_verify.read.partition_events import compacted_below
@@ -292,8 +292,13 @@ def test_bytes_show_how_far_a_cleaner_was_that_did_not_write_its_checkpoint(
 ) -> None:
     """A.orders of `compacted-topic`: its broker was killed after it replaced a segment and before
     it wrote the cleaner checkpoint."""
-    found = compacted_below([noted], TopicSpec(config={"cleanup.policy": policy}))
-    assert found.get((noted.topic, 0), {}).get("A") == reached
+    config = {"cleanup.policy": policy}
+    of_one = TopicSettings(cluster="A", settings=config, asked=1, until=2)
+    found = (
+        compacted_below([noted], TopicSpec(config=config), {}),
+        compacted_below([noted], TopicSpec(), {(noted.topic, 0): [of_one]}),
+    )
+    assert [each.get((noted.topic, 0), {}).get("A") for each in found] == [reached, reached]
 
 
 KEYS = {1: 5, 2: 6, 3: 5}
