@@ -168,8 +168,8 @@ class KeptClusters:
                     for text in cleanliness.left(cluster, self._settings[name])
                 ]
                 found += cleanliness.too_large(deployment)
-        except LinkflapError as error:
-            return [str(error)]
+        except (LinkflapError, KafkaException, OSError) as error:
+            return [f"they could not be cleaned: {error}"]
         return found
 
     def _revive(self, killed: frozenset[str]) -> None:

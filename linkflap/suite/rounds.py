@@ -267,8 +267,8 @@ def _use(found: Sequence[tuple[int, Size]]) -> list[str]:
     again = sum(size.round > 1 for _, size in found)
     return [
         (
-            f"{again} of {counted(len(found), 'run')} without own clusters used those of a run "
-            f"before; {ROUNDS}/ has the reason where clusters were not used again."
+            f"{again} of {counted(len(found), 'run')} without clusters of their own used those of "
+            f"a run before; {ROUNDS}/ has the reason where clusters were not used again."
         ),
         "",
     ]

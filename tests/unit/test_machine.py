@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 import psutil
@@ -24,6 +26,7 @@ from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupErr
 from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.threads import all_side_by_side, side_by_side
 from linkflap.harness.model.wait import patient, until
+from linkflap.harness.runtimes.kraft.deployment import SERVICE_MEMORY, DeploymentParts
 from tests.waiting import eventually
 
 # Ports and memory of concurrent harnesses: real processes, real sockets, real ledger entries.
@@ -214,6 +217,33 @@ def test_a_deployment_waits_for_memory_and_then_gives_up_politely(
 def test_more_memory_than_the_machine_has_is_refused_at_once(lease: Lease) -> None:
     with pytest.raises(SetupError, match=r"the machine has \d+ MB; use fewer brokers"):
         lease.memory(1 << 60)
+
+
+def test_a_service_that_replaces_another_uses_its_memory(lease: Lease, tmp_path: Path) -> None:
+    """A mirror is a new service of the same name in each run on kept clusters."""
+    closed: list[str] = []
+    deployment = SimpleNamespace(
+        _folder=tmp_path,
+        _installation=str,
+        _make_service=lambda _installation, plan: SimpleNamespace(
+            close=lambda: closed.append(plan.arguments[0])
+        ),
+        _lock=threading.Lock(),
+        _closed=False,
+        _services={},
+        _lease=lease,
+    )
+    for name, run in (("mm2-A-B", "1"), ("mm2-A-B", "2"), ("mm2-B-C", "2")):
+        DeploymentParts.service(
+            cast(DeploymentParts, deployment),
+            name,
+            main="Main",
+            kafka="4.3.1",
+            files={},
+            arguments=[run],
+        )
+    assert closed == ["1"]
+    assert ledger.own().memory == 2 * SERVICE_MEMORY
 
 
 @pytest.mark.parametrize("text", ["", "17000", "17000-", "20000-17000", "80-90", "a-b"])

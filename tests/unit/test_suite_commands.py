@@ -203,7 +203,7 @@ def test_a_suite_reports_how_often_clusters_were_used_again(tmp_path: Path) -> N
     for number, round_ in enumerate((1, 1, 2, 3)):
         measured(folder, number, round=round_)
     assert rounds.table(folder)[0].startswith(
-        "2 of 4 runs without own clusters used those of a run"
+        "2 of 4 runs without clusters of their own used those of"
     )
 
 
