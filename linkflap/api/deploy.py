@@ -7,7 +7,7 @@ faults. The block takes the place of the schedule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +39,7 @@ from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads.make_crew import check_all, make_all
 from linkflap.recording import run_end
+from linkflap.recording.run import check_recorded, on_the_wire, recorded
 from linkflap.recording.run_end import drain
 from linkflap.recording.surroundings import java_inside, surroundings
 from linkflap.recording.unexpected_exits import UnexpectedExits
@@ -54,6 +55,8 @@ def deploy(
     mirror_options: Mapping[str, Option] | None = None,
     workloads: Sequence[WorkloadSpec] = (),
     readers: bool = True,
+    record: str = "none",
+    group: str = "",
     folder: str | Path | None = None,
     runtime: str | None = None,
     seed: int | None = None,
@@ -65,16 +68,19 @@ def deploy(
     `topics` are created on their home cluster: `{"A.orders": 3}` has three partitions and is
     written on A first. With a `mirror` they are copied over every link. With `readers`, linkflap's
     own clients read them on every cluster that has them, so that reads there are judged too.
-    `workloads` are more clients of linkflap's own. At the end mirrors and readers catch up, and the
+    `workloads` are more clients of linkflap's own. With `record="wire"` other clients write the
+    topics: what brokers promise them is recorded at `World.recorded` (and behind `*->A`), and what
+    the consumer `group` commits. At the end mirrors and readers catch up, and the
     logs are captured; `World.verify` judges them. If the block raises, the logs are captured as
     they are, and the run counts as failed. `keep` keeps the brokers' folders. Raises InputError
     before anything starts, EnvironmentFailure if the machine failed.
     """
     runs.check_arguments(
         topology=topology, topics=topics, mirror=mirror, mirror_options=mirror_options,
-        workloads=workloads, folder=folder, runtime=runtime, seed=seed,
+        workloads=workloads, record=record, group=group, folder=folder, runtime=runtime, seed=seed,
     )  # fmt: skip
     scenario = _scenario(topology, topics, mirror, mirror_options or {}, workloads, readers, seed)
+    scenario = _with_programs(scenario, _partitions(topics), record, group)
     if scenario.topology.attached:
         raise InputError(
             "linkflap.deploy starts clusters, and those of this topology run already; play a "
@@ -82,6 +88,7 @@ def deploy(
         )
     chosen = runs.usual(scenario.topology, runtime)
     runtimes.check(chosen, scenario.topology)
+    check_recorded(scenario, chosen)
     path = runs.new(folder, "deploy")
     began = replace(
         Run.begun(scenario, chosen, f"linkflap.deploy({str(topology)!r})"),
@@ -108,7 +115,10 @@ class _Deployed(AbstractContextManager["World"]):
             )
             stack.enter_context(run_end.with_room(writer))
             deployment = runtimes.runtime(self._run.runtime)(
-                scenario.topology, folder=writer.logs, recorder=writer
+                scenario.topology,
+                folder=writer.logs,
+                recorder=writer,
+                wire=on_the_wire(scenario, self._folder),
             )
             if not self._keep:
                 stack.callback(run_end.remove_data, deployment)
@@ -191,6 +201,42 @@ def _scenario(
     )
 
 
+def _with_programs(
+    scenario: Scenario, topics: Collection[str], record: str, group: str
+) -> Scenario:
+    """The scenario with the caller's own clients as programs that are recorded on the wire: one for
+    each home of topics. Raises InputError."""
+    if not recorded(record):
+        if group:
+            raise InputError('group needs record="wire", which records what the group commits')
+        return scenario
+    if not topics:
+        raise InputError('record="wire" records topics; name them with topics=')
+    if both := {w.home for w in scenario.workloads if w.kind != "readers"}:
+        raise InputError(
+            f'with record="wire" other clients write the topics, and workloads write those of '
+            f"{min(both)} too; leave one of them out"
+        )
+    homes: dict[str, list[str]] = {}
+    for topic in topics:
+        home, _, name = topic.partition(".")
+        homes.setdefault(home, []).append(name)
+    programs = tuple(
+        WorkloadSpec(
+            kind=workloads.COMMAND,
+            home=home,
+            command=("linkflap.deploy",),
+            reads=tuple(names),
+            writes=tuple(names),
+            record="wire",
+            progress_within=0,
+            options={"group": group} if group else {},
+        )
+        for home, names in homes.items()
+    )
+    return replace(scenario, workloads=(*scenario.workloads, *programs))
+
+
 def _home(topic: str, partitions: int, topology: Topology) -> str:
     """The home cluster of a topic. Raises InputError."""
     home, dot, rest = topic.partition(".")
@@ -234,7 +280,7 @@ class _Session:
         )
         self._settings = SettingsSampler(bootstraps, self._topics, writer)
         crews = make_all(
-            scenario.workloads,
+            [w for w in scenario.workloads if not w.command],  # the caller starts its programs
             addresses=deployment,
             topics=self._topics,
             writer=writer,

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, Self, final
 
-from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, check_options
+from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, ON_THE_WIRE, check_options
 from linkflap.chaos.schedule import FaultWindow
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
 from linkflap.harness.model.faults import FORCED, PLANNED
@@ -20,8 +20,8 @@ from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.texts import nearest
 from linkflap.recording.world import RunWorld
 
-MOVES: Final = (PLANNED, FORCED)
-"""Faults whose bite is the clients' writes after them: it is measured at the end of the block."""
+BITE_IN_BLOCK: Final = {PLANNED, FORCED} | ON_THE_WIRE
+"""Faults whose bite is what clients do after them: it is measured at the end of the block."""
 
 
 @final
@@ -41,7 +41,7 @@ class Window:
         if self._bite is None:
             raise InputError(
                 f"the bite of fault {self.spec.id} is not measured yet; read it in the with block, "
-                "or after the block if the fault is a failover"
+                "or after the block if the fault is a failover or one of programs"
             )
         return self._bite
 
@@ -57,7 +57,7 @@ class Window:
             failure = self._window.inject()
             if failure is not None:
                 raise failure
-            if self.spec.fault not in MOVES:
+            if self.spec.fault not in BITE_IN_BLOCK:
                 self._measure()
         except BaseException:
             self._end()
@@ -83,7 +83,7 @@ class Window:
         itself."""
         failure: LinkflapError | None = None
         try:
-            if self.spec.fault in MOVES and kind is None:
+            if self.spec.fault in BITE_IN_BLOCK and kind is None:
                 self._measure()
         except LinkflapError as unseen:
             failure = unseen

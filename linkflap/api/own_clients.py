@@ -98,6 +98,12 @@ class OwnClients(WorkloadClients):
                 raise InputError(
                     "the run is over: its clusters are stopping, and no new client can be made"
                 )
+            if kind != CONSUMER and self._deployment.recorders:
+                raise InputError(
+                    'record="wire" is for other clients, and the history of this one would be a '
+                    "second one of the same records; write with another client at "
+                    "world.recorded(…), or leave record out"
+                )
             self._given[kind] = self._given.get(kind, 0) + 1
             self._own.append(client)
             return f"{kind}-{self._given[kind]}"

@@ -110,6 +110,14 @@ class World:
             )
         return security_of(entered_by(self.cluster(name).bootstrap, principal))
 
+    def recorded(self, name: str) -> str:
+        """The bootstrap servers of a cluster for clients that are recorded on the wire. Raises
+        InputError."""
+        self.cluster(name)
+        if not self._deployment.recorders:
+            raise InputError('nothing is recorded on the wire here; deploy with record="wire"')
+        return self._deployment.recorders[name].bootstrap
+
     def link(self, name: str) -> Link:
         """A link, `A->B`, or the proxied path of clients to a cluster, `*->A`. Raises
         InputError."""

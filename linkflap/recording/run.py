@@ -11,12 +11,12 @@ running.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from linkflap.chaos.schedule import (
     Player,
@@ -153,21 +153,26 @@ def check_recorded(scenario: Scenario, runtime: str) -> None:
         )
 
 
-_WIRE: Final = {"wire": "wire", "none": ""}
+_WIRE: Final[Mapping[str, Record]] = {"wire": "wire", "none": ""}
+
+
+def recorded(how: str) -> Record:
+    """What a scenario says where a user says wire or none. Raises InputError."""
+    if how not in _WIRE:
+        raise InputError(f"record is {how!r}{nearest(how, _WIRE)}; it must be wire or none")
+    return _WIRE[how]
 
 
 def with_programs_recorded(scenario: Scenario, how: str) -> Scenario:
     """The scenario with its programs recorded on the wire, or not (none). Raises InputError where
     it has none that names topics."""
-    if how not in _WIRE:
-        raise InputError(f"record is {how!r}{nearest(how, _WIRE)}; it must be wire or none")
+    record = recorded(how)
     programs = [w for w in scenario.workloads if w.command and (w.reads or w.writes)]
     if not programs:
         raise InputError(
             f"record (--record) applies to programs of your own, and {scenario.name} has none "
             "whose topics are named; leave it out"
         )
-    record = cast(Record, _WIRE[how])
     return replace(
         scenario,
         workloads=tuple(

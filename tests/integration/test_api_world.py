@@ -6,17 +6,19 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 import linkflap
 from linkflap import World
+from linkflap.harness.model.events import WireRecorded, of_kind
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 
 pytestmark = pytest.mark.spark
 
 
-def transact(producer: linkflap.Producer, records: int, *, commit: bool = True) -> None:
+def transact(producer: confluent_kafka.Producer, records: int, *, commit: bool = True) -> None:
     producer.begin_transaction()
     for number in range(records):
         producer.produce("A.orders", f"value {number}", key=f"key {number}")
@@ -128,6 +130,47 @@ def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world: World) ->
     assert len(own) == 2, "the consumer for asyncio has a history too"
     with pytest.raises(linkflap.InputError, match="the clusters are stopped"):
         world.link("A->B")
+
+
+@pytest.mark.linkflap(
+    topology="A", topics={"A.orders": 2}, readers=False, record="wire", group="billing"
+)
+def test_what_any_client_is_promised_is_recorded_on_the_wire(linkflap_world: World) -> None:
+    world, where = linkflap_world, {"bootstrap.servers": linkflap_world.recorded("A")}
+    with pytest.raises(linkflap.InputError, match=r"with another client at world\.recorded"):
+        writer(world, "A")
+    producer = confluent_kafka.Producer({**where, "transactional.id": "orders"})
+    producer.init_transactions()
+    with world.fault("program-unanswered", "A", api="EndTxn") as unanswered:
+        for number in range(5):
+            transact(producer, 20, commit=number != 3)
+    assert unanswered.bite.bit
+    reader = confluent_kafka.Consumer(
+        {
+            **where,
+            "group.id": "billing",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,  # else the number of commits depends on the time
+        }
+    )
+    reader.subscribe(["A.orders"])
+    read: list[confluent_kafka.Message] = []
+
+    def all_read() -> bool:
+        read.extend(reader.consume(80, 1.0))
+        return len(read) >= 80
+
+    until(all_read, within=120, what="all that was committed to be read", state=lambda: len(read))
+    reader.commit(asynchronous=False)
+    reader.close()
+    judged = world.verify()
+    assert judged.valid, judged.why
+    events, _ = RunReader(world.folder).events()
+    (wire,) = of_kind(events, WireRecorded)
+    assert wire.delivered == 80  # a read_committed consumer is not given the aborted transaction
+    assert wire.committed == 2  # one offset of each partition
+    assert judged.checks["lost-write"].examined["A/native"] == 80
+    assert not judged.document["by_bytes"]
 
 
 @pytest.mark.nightly

@@ -17,7 +17,6 @@ from confluent_kafka import Message
 
 import linkflap
 from linkflap.api.runs import Judged
-from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.workloads.incarnation import InvokedOperation
 from tests.command_line import ran
 
@@ -26,6 +25,9 @@ EXPECTED = (
     "import sys, linkflap; print(sorted(name for name in sys.modules if "
     "name.startswith(('linkflap', 'confluent', 'pyspark'))))"
 )
+
+
+RECORDED = {"record": "wire", "topics": {"A.orders": 1}}
 
 
 def test_importing_it_imports_nothing_else() -> None:
@@ -264,11 +266,20 @@ def test_an_address_of_no_world_is_refused(
             "there is no workload 'readres'",
         ),
         ({"workloads": [linkflap.WorkloadSpec(kind="readers", home="C")]}, "no cluster 'C'"),
+        ({"record": "wir"}, r"record is 'wir' \(did you mean 'wire'\?\); it must be wire or none"),
+        ({"record": "wire"}, "records topics; name them with topics="),
+        ({"group": "billing"}, 'group needs record="wire"'),
+        ({**RECORDED, "topology": "A{tls}->B"}, "cannot read the TLS of cluster A"),
+        ({**RECORDED, "runtime": "docker"}, "is of the process runtime"),
+        (
+            {**RECORDED, "workloads": [linkflap.WorkloadSpec(kind="transactional", home="A")]},
+            "workloads write those of A too",
+        ),
     ],
 )
 def test_a_deployment_that_cannot_be_is_one_sentence_before_anything_starts(
     tmp_path: Path,
-    arguments: dict[str, str] | dict[str, dict[str, int]] | dict[str, list[WorkloadSpec]],
+    arguments: dict[str, Any],
     said: str,
 ) -> None:
     with (
