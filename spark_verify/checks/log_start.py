@@ -145,9 +145,9 @@ def _unexplained(
             explained = _explained(view, start, known, last, starts)
             if explained is None:
                 yield Unjudged(
-                    f"{view.tp} on {start.cluster} begins at {start.offset} instead of {known}, "
-                    "and nobody knows the timestamps that users' clients gave to what was there: "
-                    "retention deletes old ones at once"
+                    f"{view.tp} on {start.cluster} begins at {start.offset} instead of {known}; "
+                    "retention may have deleted what was there, and nobody knows its bytes, or "
+                    "the timestamps that users' clients gave to it"
                 )
             elif not explained:
                 yield _found(view, start, known)
@@ -194,10 +194,9 @@ def _explained(
     limits = _limits(view, start.cluster)
     if not limits or _kept_below(view, start):
         return False
-    if any(_too_much(view, start, limit.size) for limit in limits):
-        return True
-    aged = {_too_old(view, start, known, limit.milliseconds) for limit in limits}
-    return True if True in aged else None if None in aged else False
+    reached = {_too_much(view, start, limit.size) for limit in limits}
+    reached |= {_too_old(view, start, known, limit.milliseconds) for limit in limits}
+    return True if True in reached else None if None in reached else False
 
 
 def _followed(view: PartitionView, start: LogStart, last: int, starts: Sequence[LogStart]) -> bool:
@@ -336,11 +335,13 @@ def _sent(view: PartitionView, start: LogStart, known: int) -> list[int]:
     ]
 
 
-def _too_much(view: PartitionView, start: LogStart, size: int) -> bool:
-    """Whether so many bytes can have been left."""
+def _too_much(view: PartitionView, start: LogStart, size: int) -> bool | None:
+    """Whether so many bytes can have been left; None where nobody knows how far the log reached."""
     if size < 0:
         return False
     end = _end(view, start)
+    if end is None:
+        return None
     sizes: dict[int, tuple[int, int]] = {}
     for replica in (*view.replicas, *view.earlier):
         if replica.cluster == start.cluster or view.guarantee.offsets_kept:
@@ -354,8 +355,9 @@ def _too_much(view: PartitionView, start: LogStart, size: int) -> bool:
     return sum(length for _, length in sizes.values()) >= size
 
 
-def _end(view: PartitionView, start: LogStart) -> int:
-    """How far the log can have reached then: as a sample a little later shows, or the captures."""
+def _end(view: PartitionView, start: LogStart) -> int | None:
+    """How far the log can have reached then: as a sample a little later shows, or the captures;
+    None where there is neither, as of a dead cluster whose topics are on no disk."""
     marks = view.watermarks.get(start.cluster)
     if marks is not None:
         later = np.flatnonzero(marks.time >= start.returned + _LATER)
@@ -367,7 +369,7 @@ def _end(view: PartitionView, start: LogStart) -> int:
         if r.cluster == start.cluster and r.captured in (0, start.returned)
     ]
     ends += [r.end for r in view.replicas if r.cluster == start.cluster]
-    return max(ends, default=start.offset)
+    return max(ends, default=None)
 
 
 def _found(view: PartitionView, start: LogStart, known: int) -> Found:
