@@ -54,7 +54,6 @@ def _of_modules(file: str, table: str, line: str, *, imports: str = "new_name") 
     return Registry(file=file, module=module, imports=imports, table=table, line=line)
 
 
-SCHEMA: Final = "python docs/make_schema.py > docs/scenario.schema.json"
 KINDS: Final[Mapping[str, Skeleton]] = {
     "check": Skeleton(
         files={
@@ -66,9 +65,7 @@ KINDS: Final[Mapping[str, Skeleton]] = {
         example="lost-write",
         then="""\
 pytest tests/unit/checks -k new-name              the histories, then the kernel until they pass
-pytest tests/integration/test_mutation_matrix.py  the mutation
-python -m linkflap.spark_verify.checks.document > docs/checks.md
-python -m tests.faithful.matrix > docs/matrix.md""",
+pytest tests/integration/test_mutation_matrix.py  the mutation""",
     ),
     "fault": Skeleton(
         files={"chaos/faults/new_name.py": "fault.txt",
@@ -81,7 +78,7 @@ python -m tests.faithful.matrix > docs/matrix.md""",
             ),
         ),
         example="broker-pause",
-        then=f"pytest tests/unit/test_new_name.py tests/contract/test_faults.py\n{SCHEMA}   "
+        then="pytest tests/unit/test_new_name.py tests/contract/test_faults.py   "
         "(or move the class to the module of its target first)",
     ),
     "mirror": Skeleton(
@@ -105,7 +102,7 @@ python -m tests.faithful.matrix > docs/matrix.md""",
             ),
         ),
         example="mm2",
-        then=f"pytest tests/unit/test_new_name.py tests/unit/test_events.py\n{SCHEMA}",
+        then="pytest tests/unit/test_new_name.py tests/unit/test_events.py",
     ),
     "workload": Skeleton(
         files={"harness/workloads/new_name.py": "workload.txt",
@@ -122,7 +119,7 @@ python -m tests.faithful.matrix > docs/matrix.md""",
             ),
         ),
         example="idempotent",
-        then=f"pytest tests/unit/test_new_name.py tests/unit/test_workloads.py\n{SCHEMA}",
+        then="pytest tests/unit/test_new_name.py tests/unit/test_workloads.py",
     ),
     "scenario": Skeleton(
         files={"chaos/scenarios/new-name.toml": "scenario.txt"},
@@ -225,7 +222,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     then = named(KINDS[given.kind].then, given.name)
-    last = "python docs/make_map.py > docs/map.md"
+    last = "python docs/make.py"
     print(f"\nFill them in (CONTRIBUTING.md), and then:\n{then}\n{last}")  # noqa: T201
     return 0
 

@@ -1,29 +1,25 @@
-"""Writes docs/track-record.md from stored results alone: `python -m
-linkflap.chaos.cases.track_record > docs/track-record.md`."""
+"""docs/track-record.md, from stored results alone."""
 
 from __future__ import annotations
 
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from linkflap.chaos.cases import registry
 from linkflap.chaos.cases.case import Case, Kind, Outcome, number, too_few, words
-from linkflap.chaos.cases.results import STORED, CaseTally, StoredResult, load, tallies
+from linkflap.chaos.cases.results import CaseTally, StoredResult, tallies
 from linkflap.harness.model.errors import InputError
 
 _HEAD: Final = """\
 # Track record of the cases
 
-Made by `python -m linkflap.chaos.cases.track_record > docs/track-record.md` from the results in
-`chaos/cases/stored` alone. [cases.md](cases.md) defines a case and how to run one. Rates are k of n
-runs, with the interval that contains the true rate with 95 % confidence (Wilson). In every counted
-run the control was played too, and behaved as the case declares. If fewer runs than a NOT
-REPRODUCED of the case takes show nothing, the result is UNKNOWN. For a NOT REPRODUCED the smallest
-schedule was tried, against a control. If the anomaly should have shown, the case also has the
-observation.
+Made by `python docs/make.py` from the results in `chaos/cases/stored` alone. [cases.md](cases.md)
+defines a case and how to run one. Rates are k of n runs, with the interval that contains the true
+rate with 95 % confidence (Wilson). In every counted run the control was played too, and behaved as
+the case declares. If fewer runs than a NOT REPRODUCED of the case takes show nothing, the result is
+UNKNOWN. For a NOT REPRODUCED the smallest schedule was tried, against a control. If the anomaly
+should have shown, the case also has the observation.
 """
 _KINDS: Final[Mapping[Kind, str]] = {
     "defect": "Defects of released Kafka, MirrorMaker 2 and clients",
@@ -218,7 +214,3 @@ def _words(tally: CaseTally, case: Case) -> str:
 
 def _expected(tally: CaseTally) -> str:
     return {None: "", True: "shows", False: "does not show"}[tally.expected]
-
-
-if __name__ == "__main__":
-    sys.stdout.write(render(load(STORED), registry()))

@@ -1,9 +1,7 @@
-"""Writes docs/checks.md from the declarations: `python -m linkflap.spark_verify.checks.document >
-docs/checks.md`."""
+"""docs/checks.md, from the declarations of the checks."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
@@ -215,7 +213,3 @@ def _check(check: Check) -> Iterator[str]:
                 f"{'yes' if kind.despite_torn else 'no'} |"
             )
         yield ""
-
-
-if __name__ == "__main__":
-    sys.stdout.write(render())

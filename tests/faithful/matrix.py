@@ -1,9 +1,7 @@
-"""Writes docs/matrix.md from the catalogue of mutations: `python -m tests.faithful.matrix >
-docs/matrix.md`."""
+"""docs/matrix.md, from the catalogue of mutations."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 from linkflap.spark_verify.checks import REGISTRY
@@ -13,7 +11,7 @@ from tests.faithful.mutations.base import BESIDE
 
 HEAD = """# Which check finds which mutation
 
-Written by `python -m tests.faithful.matrix` from the declarations in `tests/faithful/mutations`.
+Made by `python docs/make.py` from the declarations in `tests/faithful/mutations`.
 `tests/integration/test_mutation_matrix.py` makes each mutation in an otherwise faithful run and
 judges it: every check marked **X** finds it, the checks marked o may, and no other check does. In
 faithful runs no check finds anything.
@@ -90,7 +88,3 @@ def _what() -> Iterator[str]:
     for mutation in CATALOGUE.values():
         yield f"| {mutation.name} | {mutation.what} | {', '.join(sorted(mutation.must))} |"
     yield ""
-
-
-if __name__ == "__main__":
-    sys.stdout.write(render())

@@ -195,13 +195,6 @@ def test_a_torn_row_names_the_file_and_the_line(tmp_path: Path) -> None:
         results.load(tmp_path)
 
 
-def test_the_track_record_is_current() -> None:
-    page = (ROOT / "docs" / "track-record.md").read_text()
-    assert page == track_record.render(results.load(results.STORED), registry()), (
-        "run: python -m linkflap.chaos.cases.track_record > docs/track-record.md"
-    )
-
-
 def test_stored_results_are_of_cases_that_there_are() -> None:
     stored = results.load(results.STORED)
     assert {row.case for row in stored} <= registry().keys()

@@ -24,7 +24,6 @@ from linkflap.recording.run import check
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import RUN_CHECKS
 from linkflap.topologies import parse
-from tests.faithful.matrix import render
 from tests.faithful.mutations import CATALOGUE
 from tests.faithful.mutations.base import BESIDE, Mutation
 from tests.faithful.spec import SHAPES, spec
@@ -255,14 +254,12 @@ def test_the_index_has_every_page() -> None:
     assert sorted(listed) == sorted(pages)
 
 
-LAYERS = runpy.run_path(str(ROOT / "docs" / "make_layers.py"))
-MAKE = runpy.run_path(str(ROOT / "docs" / "make_map.py"))
+MAKE = runpy.run_path(str(ROOT / "docs" / "make.py"))
 
 
-def test_the_map_is_current() -> None:
-    assert (ROOT / "docs" / "map.md").read_text() == MAKE["render"](), (
-        "run: python docs/make_map.py > docs/map.md"
-    )
+@pytest.mark.parametrize("page", MAKE["PAGES"])
+def test_a_page_that_is_made_from_the_code_is_current(page: str) -> None:
+    assert (ROOT / "docs" / page).read_text() == MAKE["PAGES"][page](), "run: python docs/make.py"
 
 
 def test_every_package_is_on_the_map() -> None:
@@ -290,11 +287,6 @@ def test_every_module_says_what_it_promises() -> None:
     assert silent == []
 
 
-def test_the_layers_of_the_design_are_those_that_are_checked() -> None:
-    page = (ROOT / "docs" / "design.md").read_text()
-    assert page == LAYERS["render"](page), "run: python docs/make_layers.py"
-
-
 KINDS = {f"{check.name}/{kind.name}" for check in REGISTRY.values() for kind in check.anomalies}
 
 
@@ -316,11 +308,6 @@ def test_every_additional_finding_has_a_reason() -> None:
     assert {
         each.partition("/")[0] for mutation in CATALOGUE.values() for each in mutation.may
     } <= BESIDE.keys(), "say it in BESIDE of tests/faithful/mutations/base.py"
-
-
-def test_the_page_equals_the_catalogue() -> None:
-    stale = "write it anew: python -m tests.faithful.matrix > docs/matrix.md"
-    assert (ROOT / "docs" / "matrix.md").read_text() == render(), stale
 
 
 def test_the_generator_shares_no_code_with_what_it_tests() -> None:

@@ -202,9 +202,9 @@ def test_the_times_of_acknowledgements_count_where_no_copy_is_left() -> None:
 def test_how_much_a_dead_cluster_had_on_no_disk_is_unknown() -> None:
     """Its topics are captured by Fetch, and it died behind its last sample."""
     sampled = {"A": begins(0, 2)}
-    for config, told in (({"retention.bytes": "9"}, ([], 1)), (WEEK, (LOST, 0))):
+    for config, expected in (({"retention.bytes": "9"}, ([], 1)), (WEEK, (LOST, 0))):
         one = seen(Log("B").data(1).data(2).data(3), config=config, watermarks=sampled)
-        assert said(one) == told
+        assert said(one) == expected
 
 
 NEARLY = {"retention.ms": "999500"}

@@ -17,7 +17,6 @@ import pytest
 from linkflap.harness.guarantees import ALLOWED
 from linkflap.spark_verify.checks import REGISTRY, inconsistent_offset
 from linkflap.spark_verify.checks.base import RUN_CHECKS, Examined, Found, PartialFinding, Unjudged
-from linkflap.spark_verify.checks.document import render
 from linkflap.spark_verify.checks.finding_rows import FindingRow
 from linkflap.spark_verify.checks.parts import logs
 from linkflap.spark_verify.facts.view import PartitionView
@@ -220,12 +219,6 @@ def test_no_code_depends_on_how_names_of_kinds_begin() -> None:
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "checks.md"
-
-
-def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == render(), (
-        "write it again: python -m linkflap.spark_verify.checks.document > docs/checks.md"
-    )
 
 
 def test_the_page_has_every_check_kind_and_allowance() -> None:

@@ -1,16 +1,26 @@
-"""Writes docs/map.md: every package with what it is for, and those modules whose name does not say
-what they hold.
+"""Writes the pages of docs/ that are made from the code: `python docs/make.py`.
 
-python docs/make_map.py > docs/map.md
+They describe this checkout, also where another linkflap is installed.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
+import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from linkflap.chaos.cases import registry, results, track_record
+from linkflap.chaos.scenario_file import json_schema
+from linkflap.spark_verify.checks import document
+from tests.faithful import matrix
+
 ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+BEGIN, END = "<!-- layers: python docs/make.py -->\n", "<!-- end of layers -->\n"
 SECTIONS = {
     "One name to import": ("linkflap",),
     "What everything rests on": (
@@ -101,16 +111,16 @@ def _lines(folder: str) -> list[str]:
     return lines + [f"  - `{path.name}`: {sentence(path)}" for path in shown]
 
 
-def render() -> str:
-    """The whole page."""
+def map_of_packages() -> str:
+    """Every package with what it is for, and those modules whose name does not say what they
+    hold."""
     lines = ["# Where everything is", ""]
     lines += [
         "Every package, and of its modules those whose name does not say what they hold. A module's"
         " first line says the rest."
     ]
     lines += [
-        "Made by `python docs/make_map.py > docs/map.md`. [walkthrough.md](walkthrough.md): the way"
-        " of one record."
+        "Made by `python docs/make.py`. [walkthrough.md](walkthrough.md): the way of one record."
     ]
     for title, tops in SECTIONS.items():
         lines += ["", f"## {title}", ""]
@@ -118,5 +128,36 @@ def render() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _layers() -> str:
+    """The layers contracts, each as a block: the first is of the whole, the others of one
+    package."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = [c for c in settings["tool"]["importlinter"]["contracts"] if c["type"] == "layers"]
+    blocks = []
+    for contract in contracts:
+        inside = [f"# inside {name}" for name in contract.get("containers", ())]
+        blocks.append("\n".join(["```", *inside, *contract["layers"], "```\n"]))
+    return "".join(blocks)
+
+
+def design() -> str:
+    """The page of the design, with the layers as they are now."""
+    page = (DOCS / "design.md").read_text()
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return before + BEGIN + _layers() + END + after
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "checks.md": document.render,
+    "design.md": design,
+    "map.md": map_of_packages,
+    "matrix.md": matrix.render,
+    "scenario.schema.json": json_schema,
+    "track-record.md": lambda: track_record.render(results.load(results.STORED), registry()),
+}
+"""What each page has to be."""
+
 if __name__ == "__main__":
-    sys.stdout.write(render())
+    for page, text in PAGES.items():
+        (DOCS / page).write_text(text())
