@@ -214,12 +214,17 @@ async def _transactional_ids(cluster: Cluster) -> Sequence[str]:
 def too_large(deployment: Deployment) -> Sequence[str]:
     """Processes with more memory than they may have."""
     sizes = {f"broker {name}": size for name, size in memory_of(deployment).items()}
-    sizes["the process that records"] = psutil.Process().memory_info().rss
+    sizes["the process that records"] = own_memory()
     return [
         f"{name} has {size >> 20} MiB of memory, and may have {MEMORY >> 20}"
         for name, size in sizes.items()
         if size > MEMORY
     ]
+
+
+def own_memory() -> int:
+    """Resident bytes of this process."""
+    return int(psutil.Process().memory_info().rss)
 
 
 def memory_of(deployment: Deployment) -> Mapping[str, int]:

@@ -51,6 +51,7 @@ class State:
     ids: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=lambda: START)
     memory: int = 200 << 20
+    own_memory: int = 200 << 20
 
     def list_topics(self, timeout: float) -> object:
         partitions = {
@@ -91,6 +92,7 @@ def found_in(state: State, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(cleanliness, "_transactional_ids", ids)
     monkeypatch.setattr(cleanliness, "settings_of", lambda _cluster: state.settings)
     monkeypatch.setattr(cleanliness, "memory_of", lambda _deployment: {"A/1": state.memory})
+    monkeypatch.setattr(cleanliness, "own_memory", lambda: state.own_memory)
     return [
         *cleanliness.broken(deployment),
         *cleanliness.left(cluster, START),
@@ -127,6 +129,10 @@ def test_clusters_without_anything_left_are_clean(monkeypatch: pytest.MonkeyPatc
         ),
         (State(settings={}), "setting 1: min.insync.replicas of cluster A is not set"),
         (State(memory=601 << 20), "broker A/1 has 601 MiB of memory, and may have 600"),
+        (
+            State(own_memory=601 << 20),
+            "the process that records has 601 MiB of memory, and may have 600",
+        ),
     ],
 )
 def test_each_thing_that_is_left_makes_clusters_unclean(
