@@ -140,6 +140,36 @@ ON_ATTACHED: Final = frozenset(
 """Faults that affect only this run's links, clients and topics, so that they can be played on
 clusters that linkflap did not start.
 """
+ON_KEPT: Final = frozenset(
+    {
+        "broker-kill",
+        "broker-pause",
+        "broker-restart",
+        "client-kill",
+        "client-pause",
+        "controller-loss",
+        "coordinator-loss",
+        "failover-forced",
+        "failover-planned",
+        "leadership-move",
+        "link-bandwidth",
+        "link-cut",
+        "link-flap",
+        "link-half-open",
+        "link-latency",
+        "link-reset",
+        "mirror-kill",
+        "mirror-reverse",
+        "partitions-added",
+        "records-deleted",
+        "rolling-restart",
+        "topic-recreated",
+    }
+)
+"""Faults after which clusters are as before once topics and groups are removed, so that a suite may
+use them for another run. All others change clusters for good (releases, disks, clocks,
+certificates, networks), or nobody has shown that they do not.
+"""
 BY_COMMAND: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         "broker-kill": ("kill", "start"),

@@ -14,6 +14,7 @@ import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 
+from linkflap.chaos.faults import ON_KEPT
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.events import FaultEnd, FaultStart, of_kind
 from linkflap.harness.model.protocols import Broker, Cluster, Deployment, Link
@@ -30,34 +31,6 @@ IN_SYNC_WITHIN: Final = 30.0
 MEMORY: Final = 600 << 20
 """Resident bytes that each broker, and the process that records, may take. Of a broker: heap, other
 memory of the JVM, and mapped pages of its logs."""
-HEALED: Final = frozenset(
-    {
-        "broker-kill",
-        "broker-pause",
-        "broker-restart",
-        "client-kill",
-        "client-pause",
-        "controller-loss",
-        "coordinator-loss",
-        "failover-forced",
-        "failover-planned",
-        "leadership-move",
-        "link-bandwidth",
-        "link-cut",
-        "link-flap",
-        "link-half-open",
-        "link-latency",
-        "link-reset",
-        "mirror-kill",
-        "mirror-reverse",
-        "partitions-added",
-        "records-deleted",
-        "rolling-restart",
-        "topic-recreated",
-    }
-)
-"""Faults after which clusters are as before once topics and groups are removed. Others change them
-for good: releases, disks, clocks, certificates, networks."""
 _ASK_SECONDS: Final = 20.0
 _SET_LATER: Final = frozenset({2, 3, 6})
 """Sources of a broker's setting that is not from its start: set on the broker, on all, or on its
@@ -82,7 +55,7 @@ def changed_for_good(scenario: Scenario) -> Sequence[str]:
     return [
         f"{fault.fault} changes {fault.target} for good"
         for fault in scenario.schedule
-        if fault.fault not in HEALED
+        if fault.fault not in ON_KEPT
     ]
 
 

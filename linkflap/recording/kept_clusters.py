@@ -6,8 +6,9 @@ and the run directory, as JSON. It answers with a file that has the size of the 
 they are not used again, if so: then it ends. It also ends when that file ends, when its parent
 dies, or after a run that could not be recorded.
 
-After a round, its topics, groups and mirrors are removed from the clusters. Then every rule of
-`recording.cleanliness` is checked; clusters that break one are of no more use. The logs of a round,
+After a round, its topics, groups and mirrors are removed from the clusters. Then the rules of
+`recording.cleanliness` are checked; clusters that break one are of no more use. Of those of a soak
+only brokers, links and replicas are checked. The logs of a round,
 and the part of the metadata log that it captures, begin where the round began.
 
 The clusters of a soak age: Kafka's own topics stay (transactional ids and their epochs, offsets of
@@ -147,8 +148,9 @@ class KeptClusters:
         deployment = self.deployment
         if self._aging:
             self._revive(killed_by(scenario))
-        found = [*cleanliness.changed_for_good(scenario), *cleanliness.stopped(deployment)]
-        if not self._aging:
+        found = [] if self._aging else [*cleanliness.changed_for_good(scenario)]
+        found += cleanliness.stopped(deployment)
+        if not (self._aging or found):
             found += cleanliness.unexplained(run)
         if found:
             return found

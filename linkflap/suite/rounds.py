@@ -289,4 +289,5 @@ def _growth(found: Sequence[tuple[int, Size]], disk: int, memory: int) -> list[s
             for n, s in shown.items()
         ),
         "",
+        *(f"After run {n} new clusters were started: {s.ended}.\n" for n, s in found if s.ended),
     ]

@@ -118,7 +118,7 @@ def folder(tmp_path: Path) -> SuiteFolder:
     return folder
 
 
-def measured(folder: SuiteFolder, number: int, **values: int) -> None:
+def measured(folder: SuiteFolder, number: int, **values: int | str) -> None:
     given: dict[str, Any] = {
         "round": number + 1,
         "age": 60.0 * number,
@@ -179,6 +179,9 @@ def test_the_summary_shows_how_clusters_have_grown(folder: SuiteFolder) -> None:
     assert "limits: 1500 MiB of disk and 1200 MiB of memory" in text
     assert "| 0 | 1 | 0 | 100 | 700 |" in text
     assert "| 8 | 9 | 480 | 108 | 700 |" in text
+    assert "new clusters" not in text
+    measured(folder, 9, ended="broker A/1 is stopped")
+    assert "After run 9 new clusters were started: broker A/1 is stopped." in summary(folder)
 
 
 @pytest.mark.parametrize(
@@ -239,6 +242,19 @@ def test_only_a_soak_starts_what_a_forced_failover_killed_again(
         made = replace(made, schedule=(_fault("failover-forced", f"{killed}->C"),))
     found = kept.clean(made, tmp_path)
     assert found == ([] if goes_on else ["broker A/1 is stopped"])
+
+
+@pytest.mark.parametrize(
+    ("aging", "why"), [(True, []), (False, ["broker-disk-slow changes A/1 for good"])]
+)
+def test_only_a_soak_goes_on_after_a_fault_that_may_change_clusters_for_good(
+    aging: bool, why: list[str], tmp_path: Path
+) -> None:
+    kept = KeptClusters.__new__(KeptClusters)
+    kept._aging = aging
+    kept.deployment = cast(Deployment, SimpleNamespace(clusters={}, links={}, broken=str))
+    made = replace(baseline(7, PLAN.bounds), schedule=(_fault("broker-disk-slow", "A/1"),))
+    assert kept.clean(made, tmp_path) == why
 
 
 def _fault(name: str, target: str) -> FaultSpec:
