@@ -11,9 +11,10 @@ from typing import Any
 from linkflap.spark_verify.facts.view import NULL
 from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog
 
-DESPITE_TORN = frozenset(
+KINDS = frozenset(
     {"replica-disagreement", "replica-missing", "corrupt-batch", "log-disorder", "log-ends-early"}
 )
+DESPITE_TORN = KINDS
 KEPT = (
     "last_offset",
     "leader_epoch",
