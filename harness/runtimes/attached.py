@@ -65,6 +65,7 @@ from linkflap.harness.runtimes.kraft.deployment import LINK_MEMORY, require_cert
 from linkflap.harness.runtimes.toxiproxy.link import TopicMarks, ToxiproxyLink
 from linkflap.harness.wire import address_rewriter, messages
 from linkflap.harness.wire.access import NoAnswer, access_to, host_and_port
+from linkflap.harness.wire.forwarding import Tls
 from linkflap.harness.wire.peer import BlockingConnection
 
 if TYPE_CHECKING:
@@ -425,11 +426,11 @@ class AttachedDeployment(process.WithChildren):
             self._lease.release()
 
 
-def ends_of_tls(secrets: AttachedSecrets | None) -> address_rewriter.Tls | None:
+def ends_of_tls(secrets: AttachedSecrets | None) -> Tls | None:
     """How the rewriter of a cluster ends TLS; None: it speaks none."""
     if secrets is None or not secrets.shown:
         return None
-    return address_rewriter.Tls(
+    return Tls(
         shown=secrets.shown,
         asked=secrets.asked,
         authority=secrets.authority,

@@ -214,6 +214,7 @@ class ProcessDeployment(WithChildren, KraftDeployment):
                     ",".join(each.advertised[RECORDED] for each in nodes.values()),
                 ),
                 recorder=self._recorder,
+                tls=secrets.recorder_tls() if secrets is not None else None,
             )
         for path, listener in paths.items():
             self._links[path] = ToxiproxyLink(

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -36,10 +35,10 @@ import msgspec
 from linkflap.harness.wire.access import host_and_port
 from linkflap.harness.wire.bulk import Pieces
 from linkflap.harness.wire.forwarding import (
-    Ends,
     Forwarder,
     Frames,
     Passage,
+    Tls,
     Wanted,
     forward_until_ended,
     framed,
@@ -76,34 +75,6 @@ class PathPort(msgspec.Struct, frozen=True, kw_only=True):
     port: int
     broker: str
     proxies: Mapping[int, HostPort]
-
-
-class Tls(msgspec.Struct, frozen=True, kw_only=True):
-    """Paths of PEM files. `shown`: certificate and key towards clients; `asked`: the certificate
-    that clients must have (empty: none); `authority`: who signed the brokers' certificates;
-    `identity`: certificate and key towards brokers. `any_host`: brokers' certificates need not
-    match their addresses."""
-
-    shown: str
-    asked: str
-    authority: str
-    identity: str
-    any_host: bool
-
-    def ends(self) -> Ends:
-        """Raises OSError for files that cannot be read."""
-        to_client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        to_client.load_cert_chain(self.shown)
-        if self.asked:
-            to_client.verify_mode = ssl.CERT_REQUIRED
-            to_client.load_verify_locations(self.asked)
-            # this certificate, and not all that its authority has signed
-            to_client.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
-        to_broker = ssl.create_default_context(cafile=self.authority)
-        to_broker.check_hostname = not self.any_host
-        if self.identity:
-            to_broker.load_cert_chain(self.identity)
-        return Ends(to_client=to_client, to_broker=to_broker)
 
 
 class RewriterSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
+import msgspec
+
 from linkflap.harness.wire.access import Address
 from linkflap.harness.wire.messages import LENGTH, Malformed, frame_length
 
@@ -335,6 +337,34 @@ class Ends:
 
     to_client: ssl.SSLContext
     to_broker: ssl.SSLContext
+
+
+class Tls(msgspec.Struct, frozen=True, kw_only=True):
+    """Paths of PEM files. `shown`: certificate and key towards clients; `asked`: the certificate
+    that clients must have (empty: none); `authority`: who signed the brokers' certificates;
+    `identity`: certificate and key towards brokers. `any_host`: brokers' certificates need not
+    match their addresses."""
+
+    shown: str
+    asked: str
+    authority: str
+    identity: str
+    any_host: bool
+
+    def ends(self) -> Ends:
+        """Raises OSError for files that cannot be read."""
+        to_client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        to_client.load_cert_chain(self.shown)
+        if self.asked:
+            to_client.verify_mode = ssl.CERT_REQUIRED
+            to_client.load_verify_locations(self.asked)
+            # this certificate, and not all that its authority has signed
+            to_client.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+        to_broker = ssl.create_default_context(cafile=self.authority)
+        to_broker.check_hostname = not self.any_host
+        if self.identity:
+            to_broker.load_cert_chain(self.identity)
+        return Ends(to_client=to_client, to_broker=to_broker)
 
 
 class Forwarder:

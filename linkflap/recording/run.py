@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from linkflap.chaos.faults import OF_CERTIFICATES
 from linkflap.chaos.schedule import (
     Player,
     check_attached,
@@ -38,6 +39,7 @@ from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, 
 from linkflap.harness.model.events import Phase
 from linkflap.harness.model.protocols import Deployment, WireRecording
 from linkflap.harness.model.scenario import Record, Scenario, WorkloadSpec
+from linkflap.harness.model.security import secured
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.threads import side_by_side, stop_all
 from linkflap.harness.model.wait import now, patient, until
@@ -127,10 +129,18 @@ def check_recorded(scenario: Scenario, runtime: str) -> None:
     if not any(workload.record for workload in scenario.workloads):
         return
     for cluster in scenario.topology.clusters:
-        if "tls" in cluster.security:
+        if secured(cluster.security).certificates:
             raise InputError(
-                f'record = "wire" cannot read the TLS of cluster {cluster.name}; leave it out, or '
-                "secure the cluster with scram alone"
+                f'record = "wire" cannot show cluster {cluster.name} the certificates of its '
+                "clients, because the recorder ends their TLS; leave it out, or secure the cluster "
+                f"without them: {cluster.name}{{tls+scram}}"
+            )
+    for spec in scenario.schedule:
+        if spec.fault in OF_CERTIFICATES and spec.target.startswith("*->"):
+            raise InputError(
+                f"fault {spec.id!r} ({spec.fault}) has no effect on {spec.target}, where "
+                'record = "wire" puts a recorder with a certificate of its own; leave one of them '
+                "out, or give the fault the link of a mirror"
             )
     kept = mirrors.resolve(scenario.mirror).guarantee.offsets_kept
     times = {scenario.topics.config.get(_TIMES)}

@@ -133,10 +133,11 @@ def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world: World) ->
 
 
 @pytest.mark.linkflap(
-    topology="A", topics={"A.orders": 2}, readers=False, record="wire", group="billing"
+    topology="A{tls+scram}", topics={"A.orders": 2}, readers=False, record="wire", group="billing"
 )
 def test_what_any_client_is_promised_is_recorded_on_the_wire(linkflap_world: World) -> None:
-    world, where = linkflap_world, {"bootstrap.servers": linkflap_world.recorded("A")}
+    world, address = linkflap_world, linkflap_world.recorded("A")
+    where = {"bootstrap.servers": address, **world.entry("A", "client").librdkafka()}
     with pytest.raises(linkflap.InputError, match=r"with another client at world\.recorded"):
         writer(world, "A")
     producer = confluent_kafka.Producer({**where, "transactional.id": "orders"})

@@ -269,7 +269,7 @@ def test_an_address_of_no_world_is_refused(
         ({"record": "wir"}, r"record is 'wir' \(did you mean 'wire'\?\); it must be wire or none"),
         ({"record": "wire"}, "records topics; name them with topics="),
         ({"group": "billing"}, 'group needs record="wire"'),
-        ({**RECORDED, "topology": "A{tls}->B"}, "cannot read the TLS of cluster A"),
+        ({**RECORDED, "topology": "A{mtls}->B"}, "cannot show cluster A the certificates"),
         ({**RECORDED, "runtime": "docker"}, "is of the process runtime"),
         (
             {**RECORDED, "workloads": [linkflap.WorkloadSpec(kind="transactional", home="A")]},

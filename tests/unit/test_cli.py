@@ -75,7 +75,7 @@ def test_values_of_options(text: str, value: tuple[str, str | int | float]) -> N
         (["--topic", "orders", "--within", "soon", "--", "true"], "'soon' is not a time"),
         (["--topic", "orders", "--schedule", "flip", "--", "true"], "there is no scenario 'flip'"),
         (["--topic", "orders", "--schedule", "client-kill", "--", "true"], "cannot be played"),
-        (["--topic", "orders", "--topology", "A{tls}->B", "--", "true"], "cannot read the TLS"),
+        (["--topic", "orders", "--topology", "A{mtls}->B", "--", "true"], "cannot show cluster A"),
         (["--topic", "orders", "--", "./no-such"], "there is no program './no-such'"),
     ],
 )

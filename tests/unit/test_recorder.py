@@ -34,7 +34,7 @@ from linkflap.harness.model.interference import (
     Interference,
     legal_errors,
 )
-from linkflap.harness.model.scenario import TopicSpec, WorkloadSpec
+from linkflap.harness.model.scenario import FaultSpec, TopicSpec, WorkloadSpec
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.forwarding import Frames
@@ -912,8 +912,8 @@ def test_readers_got_what_their_cluster_had(wire: Wire) -> None:
         ("A->B", "shadow", {}, "process", ""),
         ("A->B", "mm2", {}, "process", ""),
         ("A{scram}->B", "shadow", {}, "process", ""),
-        ("A->B{tls}", "shadow", {}, "process", "cannot read the TLS of cluster B"),
-        ("A{mtls}->B", "shadow", {}, "process", "cannot read the TLS of cluster A"),
+        ("A{tls+scram}->B{tls}", "mm2", {}, "process", ""),
+        ("A->B{mtls}", "shadow", {}, "process", "cannot show cluster B the certificates"),
         ("A->B", "shadow", {}, "docker", "is of the process runtime, and this is docker"),
         ("A->B", "mm2", {"message.timestamp.type": "LogAppendTime"}, "process", "LogAppendTime"),
     ],
@@ -930,6 +930,23 @@ def test_what_cannot_be_recorded_is_refused(
     with refused:
         check_recorded(scenario, runtime)
     check_recorded(replace(scenario, workloads=(replace(program, record=""),)), runtime)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"), [("A->B", ""), ("*->A", "has no effect on \\*->A, where record")]
+)
+def test_a_certificate_that_a_recorder_hides_is_refused(target: str, words: str) -> None:
+    program = WorkloadSpec(
+        kind="command", home="A", command=("true",), writes=("payments",), record="wire"
+    )
+    expired = FaultSpec(
+        id="expired", fault="certificate-expired", target=target, at=0.0, duration=1.0
+    )
+    scenario = replace(
+        scenario_of("A{tls}->B", "shadow", workloads=(program,)), schedule=(expired,)
+    )
+    with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
+        check_recorded(scenario, "process")
 
 
 def test_topics_that_brokers_stamp_cannot_be_followed_through_mirror_maker() -> None:

@@ -9,6 +9,7 @@ import re
 import socket
 import ssl
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -290,6 +291,19 @@ def test_a_cluster_without_client_authentication_needs_no_acls(tmp_path: Path) -
     made = secrets(tmp_path, "tls")
     assert made.records == []
     assert "authorizer.class.name" not in made.settings(1, ["INTERNAL", "CLIENT"], ["INTERNAL"])
+
+
+def test_the_rights_to_topics_of_any_name_name_no_topic(tmp_path: Path) -> None:
+    topology = parse("A{plain}->B")
+    found = {}
+    for any_names in (False, True):
+        folder = tmp_path / str(any_names)
+        folder.mkdir()
+        made = ClusterSecrets(
+            "A", replace(topology, any_names=any_names), folder, {1: ("127.0.0.1",)}
+        )
+        found[any_names] = any(b"A." in record for record in made.records)
+    assert found == {False: True, True: False}
 
 
 def test_scram_users_and_acls_are_there_from_the_beginning(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.runtimes.kraft.configuration import paths_into
 from linkflap.harness.runtimes.kraft.installation import Installation
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
+from linkflap.harness.wire.forwarding import Tls
 from linkflap.harness.wire.recorder.settings import (
     ASKED,
     SEEN,
@@ -74,6 +75,7 @@ class ClusterRecorder(ClusterProgram):
         listens: Mapping[int, str],
         bootstrap: str,
         recorder: Recorder,
+        tls: Tls | None = None,
     ) -> None:
         """`listens`: port -> the listener behind it; `number`: the place of the cluster in its
         topology."""
@@ -85,6 +87,7 @@ class ClusterRecorder(ClusterProgram):
             reads=wire.reads,
             groups=wire.groups,
             listens=listens,
+            tls=tls,
         )
         super().__init__(
             f"recorder of {cluster}",

@@ -51,6 +51,7 @@ from linkflap.harness.model.security import (
     secured,
 )
 from linkflap.harness.model.topology import Topology
+from linkflap.harness.wire.forwarding import Tls
 
 _VALID: Final = timedelta(days=30)
 """Longer than any run."""
@@ -323,6 +324,19 @@ class ClusterSecrets:
             )
         return self._authority.issue(f"{name}-{which}.pem", "broker", hosts, expired=True)
 
+    def recorder_tls(self) -> Tls | None:
+        """How a recorder before the brokers ends the TLS of clients, with a certificate of the
+        cluster's authority; None: the listeners of clients speak none."""
+        if not self.asked.tls:
+            return None
+        return Tls(
+            shown=str(self._authority.issue("recorder.pem", "broker", self._served)),
+            asked="",
+            authority=str(self._authority.file),
+            identity="",
+            any_host=False,
+        )
+
     def entry(self, address: str, principal: Principal = "harness") -> Address:
         """An address of clients' listeners."""
         return Address(address, self._entries[principal], self._entries)
@@ -396,7 +410,16 @@ _USER, _ACL = 11, 18
 _FRAME: Final = 1
 TOPIC, GROUP, TRANSACTIONAL_ID = 2, 3, 5
 LITERAL, PREFIXED = 3, 4
-READ, WRITE, CREATE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 4, 5, 7, 8, 10, 11
+ALL, READ, WRITE, CREATE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = (
+    2,
+    3,
+    4,
+    5,
+    7,
+    8,
+    10,
+    11,
+)
 _ALLOW: Final = 3
 
 
@@ -477,11 +500,16 @@ _MIRRORS_GROUPS: Final = "mirror-"
 
 def _acls(cluster: str, topology: Topology) -> Iterator[Acl]:
     """The minimal rights of each principal on a cluster. Topics of workloads begin with the name of
-    their home. The shadow mirror reads the source as `mirror`, and is a broker at the destination;
-    MirrorMaker is `mirror` on both sides."""
-    own = tuple((PREFIXED, f"{home.name}.") for home in topology.clusters)
+    their home, unless programs name them: then the rights are those to every topic, and `client`
+    makes and deletes topics. The shadow mirror reads the source as `mirror`, and is a broker at the
+    destination; MirrorMaker is `mirror` on both sides."""
     every = ((LITERAL, "*"),)
-    yield from _rights("client", TOPIC, own, (*_READS, WRITE))
+    own = (
+        every
+        if topology.any_names
+        else tuple((PREFIXED, f"{home.name}.") for home in topology.clusters)
+    )
+    yield from _rights("client", TOPIC, own, (ALL,) if topology.any_names else (*_READS, WRITE))
     yield from _rights("client", GROUP, every, (READ,))
     yield from _rights("client", TRANSACTIONAL_ID, every, _WRITES)
     yield from _rights("reader", TOPIC, own, _READS)

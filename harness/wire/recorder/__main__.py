@@ -64,8 +64,9 @@ async def run(folder: Path, ends: asyncio.Event) -> None:
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, asked)
     observer = partial(WireConnection, history, interferences)
+    tls = None if settings.tls is None else settings.tls.ends()
     for port, address in settings.listens.items():
-        await forwarder.listen(port, host_and_port(address), observer)
+        await forwarder.listen(port, host_and_port(address), observer, tls=tls)
     log.info("records at %s", ", ".join(map(str, settings.listens)))
     await ends.wait()
     forwarder.close()

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from linkflap.harness.model.interference import Interference
+from linkflap.harness.wire.forwarding import Tls
 
 SETTINGS: Final = "recorder.json"
 REPORT: Final = "report.json"
@@ -30,7 +31,7 @@ clients, and so many for each cluster."""
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`number`: the place of the cluster in its topology. `topics`: whose writes are recorded, in
     the run directory `root`; `reads`: those whose reads are, and `groups` whose. `listens`: port on
-    loopback -> host:port of the broker behind it."""
+    loopback -> host:port of the broker behind it; `tls` None: plain text."""
 
     cluster: str
     number: int
@@ -39,6 +40,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     listens: Mapping[int, str]
     reads: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
+    tls: Tls | None = None
 
 
 class Asked(msgspec.Struct, kw_only=True):
