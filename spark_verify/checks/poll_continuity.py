@@ -23,7 +23,9 @@ moved. So it, or another member of its group, must have got every record there t
 level can see. A position counts markers and aborted records too (`harness.workloads.readers`), and
 an end-of-partition notice moves it without a record. Records below any sampled log start, or where
 a cleaner has been, need not have been got. And a log that is truncated below the consumer's
-position begins anew: records above the truncation were of another log.
+position begins anew: records above the truncation were of another log. So were those that only a
+dead leader had, for a position from after the cluster was started again: the capture from right
+before its truncation shows which.
 
 A rebalance is recorded during the poll that serves it. The result of that poll may be from before
 or after it, so its records count as got, and its position proves nothing.
@@ -39,6 +41,7 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import (
+    before_truncation,
     end_of,
     every,
     examined,
@@ -49,10 +52,11 @@ from linkflap.spark_verify.checks.parts.generations import (
     not_captured,
     own,
     reads_in,
+    replica_of,
     truncated,
     truncations_in,
 )
-from linkflap.spark_verify.checks.parts.logs import Log, among, locate, together
+from linkflap.spark_verify.checks.parts.logs import Log, among, locate, read, together
 from linkflap.spark_verify.checks.parts.lost_records import (
     Passed,
     Taken,
@@ -169,7 +173,7 @@ def not_delivered(
     """The records that consumers, or their groups, should have got by their positions; `skips` are
     known from polls already."""
     truncations, floor = truncations_in(view, generation), available_from(view, generation, log)
-    taken = Taken(view, generation.cluster)
+    taken, restarted = Taken(view, generation.cluster), _restarted(view, generation)
     promised = required_end(view, generation, truncations) if generation.last else -1
     end = end_of(view, generation)
     for rows in consumers(reads):
@@ -194,6 +198,8 @@ def not_delivered(
             )
         for over in passed(rows, truncations, rows_before(view, generation, rows)):
             gone = _not_skipped(unread(there, over, floor), over.last, skips)
+            if restarted is not None:
+                gone = gone[_passed_in(restarted, log, gone, rows, generation)]
             evidence = {
                 "began_at": over.start,
                 "began_by": over.first.kind,
@@ -206,6 +212,27 @@ def not_delivered(
                 yield from _missed("passed-unread", log, over.last, gone[by == number], **explained)
         yield from _drained_early(log, rows, there, floor, promised, skips)
     yield from _ahead(view, log, reads, floor, skips)
+
+
+def _restarted(view: PartitionView, generation: LogGeneration) -> Log | None:
+    """The log of a cluster that a forced failover had abandoned, and that was started again to be
+    truncated, right before that. The leader of then may lack what the dead one had alone, and its
+    coordinator appends markers in the place of it. None: it is not known, or is the log that is
+    judged."""
+    last = (
+        None if generation.last or generation.lost is None else before_truncation(view, generation)
+    )
+    return None if last is None or last is replica_of(view, generation) else read(last)
+
+
+def _passed_in(
+    restarted: Log, log: Log, offsets: Ints, rows: Sequence[Read], generation: LogGeneration
+) -> Bools:
+    """Per offset of an unread record, whether its reader passed it: before the cluster died, or in
+    the restarted log, which has it too."""
+    stood = max((position_of(r) for r in rows if r.returned <= (generation.lost or 0)), default=-1)
+    kept = restarted.holds(offsets, _uids(log, offsets)) >= 0
+    return np.asarray((offsets < stood) | kept)
 
 
 def _drained_early(

@@ -20,7 +20,7 @@ from tests.unit.checks.histories import (
     send,
     view,
 )
-from tests.unit.checks.round_trip import BACK, trip, truncation
+from tests.unit.checks.round_trip import BACK, before, trip, truncation
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
@@ -410,6 +410,28 @@ def test_a_position_in_a_truncated_generation_is_compared_with_that_generation()
     assert anomalies(NAME, trip(reads=[*stood, later(kind="revoke", position=4, at=401)])) == [
         ("position-beyond-end", "A", 3)
     ]
+
+
+@pytest.mark.parametrize(
+    ("restarted", "passed_at", "found"),
+    [
+        (Log("A").data(1).data(2).marker("abort", pid=7), 598, []),
+        (Log("A").data(1).data(2).marker("abort", pid=7), 450, [("passed-unread", "A", 2)]),
+        (Log("A").data(1).data(2).data(3), 598, [("passed-unread", "A", 2)]),
+    ],
+    ids=["a marker in its place", "before the leader died", "the record is still there"],
+)
+def test_a_reader_passes_what_a_restarted_cluster_has_where_its_dead_leader_had_a_record(
+    restarted: Log, passed_at: int, found: list[tuple[str, str, int]]
+) -> None:
+    """A died at second 500 with 3 at offset 2, and was truncated at second 600."""
+    reads = [
+        assigned(0),
+        poll((0, 1), (1, 2), at=400 * SECOND),
+        poll(position=3, at=passed_at * SECOND),
+    ]
+    earlier = [before(), restarted.taken("1-reverse-600", at=599)]
+    assert anomalies(NAME, trip(earlier=earlier, reads=reads)) == found
 
 
 @pytest.mark.parametrize(
