@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -9,8 +10,6 @@ from dataclasses import replace
 from typing import ClassVar, Final
 
 import psutil
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from linkflap.chaos.faults import base
 from linkflap.chaos.faults.base import FaultBase, milliseconds, settings
@@ -39,7 +38,9 @@ from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.kafka import released
 from linkflap.harness.runtimes.probe import quorum
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.access import NoAnswer, access_to
+from linkflap.harness.wire.peer import Peer
 from linkflap.harness.workloads import COMMAND
 
 
@@ -175,7 +176,8 @@ class ControllerLoss(ElectedLoss):
         return found.leader if found is not None and found.leader in self.cluster.brokers else None
 
 
-_TOPICS: Final = {"transactions": "__transaction_state", "groups": "__consumer_offsets"}
+_KEY_TYPES: Final = {"groups": 0, "transactions": 1}
+"""Of FindCoordinator (KIP-98)."""
 _ANSWERS_WITHIN: Final = 5
 
 
@@ -202,9 +204,8 @@ class CoordinatorLoss(ElectedLoss):
 
     @classmethod
     def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
-        """Brokers create the coordinators' log for the first client that needs it. A mirror's
-        process may be that client too, but the scenario does not show that.
-        """
+        """A mirror's process may be a client of its destination too, but the scenario does not show
+        that."""
         if any(link.destination == spec.target for link in scenario.topology.links):
             return None
         groups = spec.options.get("of") == "groups"
@@ -218,18 +219,20 @@ class CoordinatorLoss(ElectedLoss):
         return f"no client of that cluster has {'a consumer group' if groups else 'transactions'}"
 
     def holder(self, address: str) -> int | None:
-        """The leader of the log's first partition; linkflap's clusters have only that one."""
-        topic = _TOPICS[str(self._values["of"])]
-        try:
-            found = (
-                AdminClient(quiet(address))
-                .list_topics(topic, timeout=_ANSWERS_WITHIN)
-                .topics[topic]
-            )
-        except KafkaException:
-            return None
-        leader = found.partitions[0].leader if found.partitions else -1
-        return leader if leader in self.cluster.brokers else None
+        """The coordinator of one name; in linkflap's clusters it is that of all. Brokers create its
+        log for the first client that asks, which may be this one: no client of a destination needs
+        it before a failover."""
+        m = messages.request("find_coordinator", 4)
+        asked = m.FindCoordinatorRequest(
+            key_type=_KEY_TYPES[str(self._values["of"])], coordinator_keys=(self.role,)
+        )
+        with contextlib.closing(Peer(address, access_to(address))) as broker:
+            try:
+                answer = broker.call("find_coordinator", 4, asked, within=_ANSWERS_WITHIN)
+            except NoAnswer:
+                return None
+        (found,) = answer.coordinators
+        return int(found.node_id) if found.node_id in self.cluster.brokers else None
 
 
 OBSERVABLE = "round trip at each broker's own listener"

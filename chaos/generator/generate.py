@@ -116,7 +116,12 @@ def _scenario(seed: int, bounds: GeneratorBounds, rng: random.Random, *, name: s
     # Retention may delete all records that were mirrored before a failover. Then there is nothing
     # to judge.
     turns = 0 if RETENTION in topics.config else rng.choice(TURNS)
-    draft = Draft(topology=topology, rng=rng, partitions=topics.partitions)
+    draft = Draft(
+        topology=topology,
+        rng=rng,
+        partitions=topics.partitions,
+        copies_transactions=guarantee.offsets_kept or guarantee.delivery == "exactly-once",
+    )
     _story(draft, bounds, turns=turns, reversible=guarantee.reversible)
     if mirrors.MIRRORS[mirror.kind].asks_source:
         draft.faults = [_source_may_stall(fault, rng) for fault in draft.faults]

@@ -106,6 +106,8 @@ class Draft:
     rng: random.Random
     partitions: int = 2
     """Partitions of each topic."""
+    copies_transactions: bool = True
+    """Whether the mirror writes in transactions, its source's or its own."""
     up: set[str] = field(default_factory=set)
     mirrored: set[str] = field(default_factory=set)
     at: dict[str, str] = field(default_factory=dict)
@@ -501,7 +503,9 @@ def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
         ]
         states.append(("open-partitions", min(2, draft.partitions)))
     if target in draft.mirrored and source in written_or_mirrored(draft):
-        states += [("mirror-behind", None), ("mirror-behind", 20), ("open-at-destination", None)]
+        states += [("mirror-behind", None), ("mirror-behind", 20)]
+        if draft.copies_transactions:
+            states.append(("open-at-destination", None))
     return Condition(triggers=(draft.rng.choice(states),))
 
 
