@@ -1,9 +1,9 @@
 """The verdict document (`harness.model.verdict.Document`) read from JSON, with any of its parts
 missing, and its eras in lines.
 
-A check that crashed, a run without failovers, a document of an older linkflap: a missing part has
-an empty value, because a report must never be the reason that a verdict is not seen. Only a
-document of another kind raises InputError.
+A check that crashed, a run without failovers or an older linkflap leaves parts out. Each missing
+part has an empty value, because a report must never hide a verdict. Only a document of another kind
+raises InputError.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class EraLine:
 
 
 def era_lines(judged: Document) -> list[EraLine]:
-    """The eras, one line per cluster and era: of partitions whose logs began alike, and only what
-    has the same words."""
+    """The eras, one line per cluster and era. Partitions share a line if their logs began alike and
+    the era has the same words."""
     groups: dict[tuple[object, ...], list[EraResult]] = {}
     begun: dict[tuple[str, int, str, int], tuple[str, ...]] = {}
     ordinals: dict[tuple[object, ...], int] = {}
@@ -43,13 +43,13 @@ def era_lines(judged: Document) -> list[EraLine]:
             (row.topic, row.partition, row.cluster, row.generation),
             (row.origin, row.source, row.owner),
         )
-        # A cluster's own topics are not what it took over, though both are native to it.
+        # A cluster's own topics and those that it took over are both native, and have own lines.
         same = begun.setdefault(log, whose), *whose
         ordinals[log, same] = ordinals.get((log, same), -1) + 1
         groups.setdefault(
             (row.cluster, row.generation, row.truncated, same, ordinals[log, same]), []
         ).append(row)
-    # In the order of offsets: what was truncated before what replaced it.
+    # In the order of offsets, truncated eras before their replacements.
     ordered = sorted(
         groups.values(), key=lambda rows: (rows[0].cluster, rows[0].start, not rows[0].truncated)
     )
@@ -90,14 +90,14 @@ def read(document: Mapping[str, object]) -> Document:
 
 
 def in_short(value: object, limit: int = 400) -> str:
-    """Evidence on one line: strings as they are, all else as JSON."""
+    """Evidence on one line: strings unchanged, other values as JSON."""
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def first_of(lines: Sequence[str], most: int) -> list[str]:
-    """The first lines, and how many more there are."""
+    """The first lines, and the number of the others."""
     more = len(lines) - most
     return [
         *lines[:most],

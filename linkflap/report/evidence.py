@@ -1,5 +1,5 @@
-"""Bytes for people: batch headers and records as plain tables, and the findings of `linkflap
-forensics`."""
+"""Plain text for people: batch headers and records as tables, the findings of `linkflap forensics`,
+and the explanations of `linkflap explain`."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Row = Mapping[str, object]
 
 
 Name = Callable[[object], str]
-"""How a payload or an operation is named: by its number, or by the client that made it."""
+"""Names a payload or an operation: by its number, or by its client."""
 
 
 _WHEN: Final = "%Y-%m-%d %H:%M:%S.%f"
 
 
 def headers(rows: Sequence[Row], *, at: int = -1) -> list[str]:
-    """Batch headers as lines; `>` is the one that holds offset `at`."""
+    """Batch headers as lines. `>` marks the batch with offset `at`."""
     columns: Mapping[str, Callable[[Row], str]] = {
         "": lambda r: ">" if _holds(r, at) else "",
         "log": lambda r: str(r["log"]),
@@ -53,7 +53,7 @@ def headers(rows: Sequence[Row], *, at: int = -1) -> list[str]:
 
 
 def records(rows: Sequence[Row], *, at: int = -1, name: Name = str) -> list[str]:
-    """Records as lines; `>` is the one at offset `at`."""
+    """Records as lines. `>` marks the record at offset `at`."""
     columns: Mapping[str, Callable[[Row], str]] = {
         "": lambda r: ">" if r["offset"] == at else "",
         "offset": lambda r: str(r["offset"]),
@@ -79,7 +79,7 @@ def moment(milliseconds: object) -> str:
 
 
 def _table(rows: Sequence[Row], columns: Mapping[str, Callable[[Row], str]]) -> list[str]:
-    """Aligned columns; those in which nothing stands are left out."""
+    """Aligned columns, without the empty ones."""
     if not rows:
         return []
     cells = {name: [of(row) for row in rows] for name, of in columns.items()}
@@ -124,8 +124,8 @@ def tell(
     unknown: Sequence[str] = (),
     listed: str = "",
 ) -> None:
-    """Writes the findings, one section each; what may be one; and `listed`, the files that were
-    read, and those that were left out."""
+    """Writes one section for each finding, then the parts that may have one, then `listed`: the
+    files that were read, and those that were left out."""
     stream = sys.stdout
     shown = first_of([_section(n, case) for n, case in enumerate(cases, start=1)], _CASES)
     stream.writelines(f"{section}\n" for section in shown)
@@ -152,7 +152,8 @@ def _section(number: int, case: ForensicCase) -> str:
 
 
 def list_anomalies(anomalies: Sequence[Anomaly]) -> None:
-    """Writes a line for each anomaly of a verdict, with the number by which it is explained."""
+    """Writes a line for each anomaly of a verdict, with the number that `linkflap explain`
+    takes."""
     stream = sys.stdout
     width = len(str(len(anomalies)))
     lines = []
@@ -168,7 +169,7 @@ def list_anomalies(anomalies: Sequence[Anomaly]) -> None:
 def write_explanation(
     explanation: Explanation, stream: TextIO | None = None, *, name: Name = str
 ) -> None:
-    """Writes what was promised, what is there, and what shows it."""
+    """Writes the promise, the anomaly, and its evidence."""
     stream = sys.stdout if stream is None else stream
     anomaly = explanation.anomaly
     allowed = ", which the mirror's guarantee allows" if anomaly.allowed else ""
@@ -192,7 +193,7 @@ def write_explanation(
 
 
 def _paragraph(title: str, text: str) -> str:
-    """Lines of a text that are short enough for a terminal, beside its title."""
+    """The text beside its title, wrapped for a terminal."""
     lines = textwrap.wrap(
         text, _WIDTH - _INDENT, break_long_words=False, break_on_hyphens=False
     ) or [""]
@@ -203,7 +204,7 @@ def _paragraph(title: str, text: str) -> str:
 
 
 def _said(value: object) -> str:
-    """A fact as a person reads it: moments as UTC, and what has parts without the marks of JSON."""
+    """A fact as text: times as UTC, mappings without the marks of JSON."""
     if isinstance(value, int) and value >= _MOMENTS:
         return f"{moment(value // 1_000_000)} UTC"
     if isinstance(value, Mapping):
@@ -212,8 +213,8 @@ def _said(value: object) -> str:
 
 
 def show_sides(explanation: Explanation, stream: TextIO, name: Name = str) -> None:
-    """Writes what shows it: bytes of both sides, operations and polls, samples, and what mirrors
-    did there."""
+    """Writes the evidence: bytes of both sides, operations and polls, samples, events of mirrors,
+    and logged lines."""
     for side in explanation.sides:
         log = f"{side.cluster}/{side.broker} in capture {side.moment}"
         stream.write(
@@ -234,7 +235,7 @@ def show_sides(explanation: Explanation, stream: TextIO, name: Name = str) -> No
 
 
 def _history(explanation: Explanation, stream: TextIO, name: Name) -> None:
-    """The operations and polls, one line each."""
+    """Writes the operations and polls, one line each."""
     if explanation.total < 0:
         stream.write(
             "\nthe history is long: its operations and polls are shown by linkflap explain RUNDIR "
@@ -272,7 +273,7 @@ def _history(explanation: Explanation, stream: TextIO, name: Name) -> None:
 
 
 def _got(poll: Poll, name: Name) -> str:
-    """What of each partition, and where that left the reader."""
+    """The records of a poll by partition, with the reader's position after them."""
     parts = []
     for fetched in poll.fetched:
         runs = ", ".join(
@@ -287,7 +288,7 @@ def _got(poll: Poll, name: Name) -> str:
 
 
 def _beside(explanation: Explanation, stream: TextIO) -> None:
-    """The samples of the partition, and the events of its mirrors."""
+    """Writes the samples of the partition, and the events of its mirrors."""
     stream.write("\nsampled bounds\n" if explanation.watermarks else "")
     for mark in explanation.watermarks:
         stream.write(
@@ -310,7 +311,7 @@ def _beside(explanation: Explanation, stream: TextIO) -> None:
 
 
 def _logged(logged: LoggedAround, stream: TextIO) -> None:
-    """Warnings and errors of processes, each kind of line once, with where it is first."""
+    """Writes each kind of warning and error of processes once, with the log that has it first."""
     lines = list(map(_line, logged.lines))
     if logged.left_out:
         lines.append(f"... and {logged.left_out:,} other kinds of lines")

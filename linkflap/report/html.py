@@ -1,10 +1,10 @@
 """report.html: one self-contained page about a run: the cause, its evidence, and all details.
 
-Nothing is fetched, everything that comes from a run is escaped, and the one script is allowed by
-its hash alone. Damaged and empty runs get a page too: it names what is missing, so that an absence
-never looks like a quiet run.
+The page fetches nothing. All text of a run is escaped, and the page allows its one script by the
+hash of that script. Damaged and empty runs get a page too. Their page names the missing parts, so
+that an absence never looks like a quiet run.
 
-The page shows what a run's processes printed around a moment: a few lines of each log, and a link
+The page shows the output of a run's processes around a moment: a few lines of each log, and a link
 to the log.
 
 Brokers print local time without a zone. The zone follows from the run's own clock: the log begins
@@ -55,8 +55,8 @@ _QUARTER: Final = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
-    """Lines of one log around the moment, `line` being the number of the first (0: none), and its
-    path in the run directory."""
+    """Lines of one log around the moment. `path` is the log's in the run directory; `line` is the
+    number of the first line, 0 if there is none."""
 
     path: str
     lines: Sequence[str]
@@ -64,8 +64,8 @@ class Excerpt:
 
 
 def excerpts(folder: Path, started: int, moment: int | None) -> Sequence[Excerpt]:
-    """Every log of a process; with lines where there is a moment (nanoseconds) and the log has
-    times."""
+    """An excerpt of every log of a process. The excerpt has lines if there is a moment
+    (nanoseconds) and the log has times."""
     found = []
     for path in sorted(folder.glob("logs/**/*.log"))[:_MOST_LOGS]:
         try:
@@ -87,7 +87,7 @@ def excerpts(folder: Path, started: int, moment: int | None) -> Sequence[Excerpt
 
 
 def _around(file: BinaryIO, started: int, moment: int) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers."""
+    """The lines around the moment, with their numbers."""
     zone: float | None = None
     taken = 0
     for number, content in enumerate(untrusted_files.lines(file), start=1):
@@ -166,7 +166,7 @@ def surroundings_of(reader: RunReader, shown: Series) -> Mapping[str, str]:
 
 
 def _settings(given: Mapping[str, object]) -> str:
-    """The settings that were set; all others have their defaults."""
+    """The settings that differ from their defaults, as text."""
     return (
         ", ".join(f"{name}={value}" for name, value in given.items())
         or "no settings but those of linkflap"
@@ -194,18 +194,18 @@ def _moment(nanoseconds: int) -> str:
 
 NAME: Final = "report.html"
 MOST_ROWS: Final = 300
-"""The maximum of rows in a table of partitions or faults; verdict.json and events.jsonl have them
-all."""
+"""The largest number of rows in a table of partitions or faults; verdict.json and events.jsonl have
+all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """The page's content beside the document; all of it may be missing.
+    """The page's content beside the document; every part may be missing.
 
-    `meanings` says what each kind of anomaly means. Of each check, `promises` is its guarantee,
-    `facts` what else docs/checks.md says of it, and `kinds` its anomalies, what they mean and their
-    smallest example. `lanes` are the logs (`lanes`), `explained` the first anomaly of each kind,
-    `commits` the acknowledged commits with their markers.
+    `meanings` has the meaning of each kind of anomaly. `promises` has the guarantee of each check,
+    `facts` its other facts from docs/checks.md, and `kinds` its anomalies with their meaning and
+    smallest example. `lanes` are the logs, `explained` is the first anomaly of each kind, and
+    `commits` are the acknowledged commits with their markers.
     """
 
     meanings: Mapping[str, str] = field(default_factory=dict)
@@ -219,7 +219,8 @@ class About:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Anomalies of one kind: those in the document with their numbers, and how many were found."""
+    """Anomalies of one kind. `shown` are those in the document with their numbers, `count` is the
+    number of all."""
 
     check: str
     kind: str
@@ -316,7 +317,7 @@ def template(name: str) -> Template:
 
 
 def stylesheet() -> str:
-    """What all pages look like."""
+    """The stylesheet of all pages."""
     return _file("report.css")
 
 
@@ -334,7 +335,7 @@ def _groups(
     meanings: Mapping[str, str],
     citations: Mapping[str, str] | None = None,
 ) -> list[Group]:
-    """By kind, in the order of the document."""
+    """Groups the anomalies by kind, in the order of the document."""
     found: dict[tuple[str, str], list[tuple[int, Anomaly]]] = defaultdict(list)
     for number, anomaly in rows:
         found[anomaly.check, anomaly.kind].append((number, anomaly))
@@ -375,8 +376,8 @@ def _citations(reader: RunReader) -> Mapping[str, str]:
 
 
 def _explained(explanations: Sequence[Explanation], shown: Series) -> Mapping[int, str]:
-    """By number of the anomaly, what `linkflap explain` shows of it, with payloads named by who
-    made them."""
+    """The number of an anomaly -> the text of `linkflap explain`, with payloads named by their
+    clients."""
     found = {}
     for each in explanations:
         text = io.StringIO()
@@ -388,7 +389,7 @@ def _explained(explanations: Sequence[Explanation], shown: Series) -> Mapping[in
 
 
 def _by_verdict(judged: Document) -> Mapping[str, list[CheckResult]]:
-    """Checks that are invalid or unknown; those that are valid or not due, which are folded."""
+    """The checks by verdict; the page folds the valid ones and those not due."""
     found: dict[str, list[CheckResult]] = {"invalid": [], "unknown": [], "valid": [], "not due": []}
     for check in judged.checks:
         found[check.verdict.value].append(check)
@@ -404,7 +405,7 @@ def _firsts(judged: Document) -> Mapping[str, int]:
 
 
 def _first_moment(drawn: object, judged: Document, shown: Series) -> int | None:
-    """When the first cause was, in nanoseconds."""
+    """The time of the first cause, in nanoseconds; None if it is not known."""
     first: Cause | None = next(iter(judged.causes), None)
     rows = drawn["anomalies"] if isinstance(drawn, dict) else []
     at = rows[first.anomaly - 1]["at"] if first and 0 < first.anomaly <= len(rows) else None
@@ -412,7 +413,7 @@ def _first_moment(drawn: object, judged: Document, shown: Series) -> int | None:
 
 
 def _damage(reader: RunReader, shown: Series) -> list[Damage]:
-    """Everything that cannot be trusted, each once."""
+    """All damage of the run directory, each piece once."""
     bounds = [damage for moment in reader.moments() for damage in reader.bounds(moment)[1]]
     return list(
         {(d.path, d.reason): d for d in (*reader.damage(), *shown.damage, *bounds)}.values()
@@ -434,8 +435,8 @@ SUITE_PAGE: Final = "suite.html"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """One failure: the runs that had it, what is known of it, the command that shows it,
-    and files, by name."""
+    """One failure: its runs, its cause and other facts, the command that reproduces it, and its
+    files by name."""
 
     kind: str
     runs: Sequence[str]
@@ -447,7 +448,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One run: its verdict, its name, where it is, and the other columns."""
+    """One run: its verdict, name and path, and the other columns."""
 
     verdict: str
     name: str
@@ -457,7 +458,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountTable:
-    """How often what was hit; 0 is shown as never, None is not due."""
+    """A table of counts; 0 is shown as never, None as not due."""
 
     title: str
     columns: Sequence[str]
@@ -467,7 +468,7 @@ class CountTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """All that the page shows. `columns` are those of `rows`, the first two being verdict and
+    """The content of the page. `columns` are the headings of `rows`; the first two are verdict and
     run."""
 
     verdict: str

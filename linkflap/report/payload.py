@@ -1,16 +1,15 @@
-"""The data of the page's script, as one JSON document: small, escaped for a script element, without
-rows that nobody needs.
+"""The data of the page's script, as one JSON document, escaped for a script element.
 
-Of a big run it has the operations around anomalies, promotions and faults, and all that did not end
-well; the others are one letter per bin and client. Batches were chosen in the same way
-(`spark_verify.inspect.log_lanes`).
+The document of a big run has only the operations around anomalies, promotions and faults, and those
+that did not end well. All other operations are one letter per bin and client. Batches are chosen in
+the same way (`spark_verify.inspect.log_lanes`).
 
-It has the rows that the report's search covers: anomalies, events, operations that did not end
-well, and acknowledged commits with their markers. The page's script (search.js) has the grammar;
-docs/report.md explains it.
+The document also has the rows that the report's search covers: anomalies, events, operations that
+did not end well, and acknowledged commits with their markers. The page's script (search.js) has the
+grammar of the search; docs/report.md explains the grammar.
 
-`of` names the subjects of a row. Two rows are about the same thing when every name that both have
-has one value.
+`of` names the subjects of a row. Two rows have the same subject if every name in both has the same
+value.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 MOST_EVENTS: Final = 3_000
 MOST_TEXT: Final = 500_000
-"""Characters of all their texts together."""
+"""The largest number of characters in the texts of all events together."""
 MOST_FOUND_OPERATIONS: Final = 1_000
 _NAMES: Final = {
     "link": "link",
@@ -43,7 +42,7 @@ _NAMES: Final = {
     "id": "fault",
     "broker": "broker",
 }
-"""The fields of events that name their subjects, and their names in the search."""
+"""The fields of events that name a subject -> the name of that subject in the search."""
 
 
 def searched(
@@ -53,7 +52,7 @@ def searched(
     anomalies: Sequence[Mapping[str, Any]],
     commits: Commits | None,
 ) -> Mapping[str, object]:
-    """Rows of the search, and how many of them are left out."""
+    """The rows of the search, and the number of rows that are left out."""
     rows = list(_rows(series, judged, events, anomalies))
     room = [
         row
@@ -114,7 +113,7 @@ def _about(event: Event) -> Mapping[str, str]:
 
 
 def _found_operations(series: Series) -> Iterator[Mapping[str, object]]:
-    """Operations that did not end well: that failed, or whose outcome is unknown."""
+    """The operations that failed or whose outcome is unknown."""
     done, clusters = series.done, list(series.done.clusters)
     for n in np.flatnonzero(np.array(done.outcome) != 0)[:MOST_FOUND_OPERATIONS].tolist():
         client, outcome = (
@@ -135,7 +134,7 @@ def _found_operations(series: Series) -> Iterator[Mapping[str, object]]:
 
 
 def _commits(commits: Commits, series: Series, judged: Document) -> Mapping[str, object]:
-    """Acknowledged commits as columns; `n` is the anomaly of each, 0 of most."""
+    """Acknowledged commits as columns. `n` is the number of the anomaly of each commit, or 0."""
     rows = commits.listed
     clients = sorted({process_of(row.operation) for row in rows})
     logs = sorted({(row.cluster, row.topic, row.partition) for row in rows})
@@ -157,7 +156,7 @@ def _commits(commits: Commits, series: Series, judged: Document) -> Mapping[str,
 
 
 def _first_anomalies(judged: Document) -> Mapping[tuple[object, str, int], int]:
-    """(operation, topic, partition) -> the number of the first anomaly about it."""
+    """(operation, topic, partition) -> the number of its first anomaly."""
     return {
         (anomaly.evidence.get("operation"), anomaly.topic, anomaly.partition): number
         for number, anomaly in reversed(list(enumerate(judged.anomalies, start=1)))
@@ -172,7 +171,7 @@ def _since(time: int, series: Series) -> float | None:
 Lane = Mapping[str, Any]
 MOST_OPERATIONS: Final = 12_000
 MOST_MARKS: Final = 1_000
-"""Failovers and promotions are the first of them; events are searched all the same."""
+"""Failovers and promotions come first. The search covers the events of the marks left out."""
 _NEAR: Final = 1.5
 _STRIP: Final = 200
 _LETTERS: Final = np.array(list(".oif"))
@@ -181,8 +180,8 @@ _TIMES: Final = ("returned", "time", "invoked")
 
 
 def script_safe(value: object) -> str:
-    """JSON that can stand in a script element whatever its strings are: nothing in it ends the
-    element or begins a comment."""
+    """The value as JSON for a script element. No string in the value can end the element or begin a
+    comment."""
     text = msgspec.json.encode(value).decode("utf-8", "replace")
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -197,8 +196,8 @@ def payload(
     clusters: Sequence[str],
     commits: Commits | None = None,
 ) -> object:
-    """Everything that is drawn. Times are seconds, or milliseconds where they are many, since the
-    first moment."""
+    """The data of the whole page. Times count from the first moment, in seconds; those of
+    operations and batches in milliseconds."""
     drawn = [_lane(lane, series) for lane in lanes]
     anomalies = [
         _anomaly(number, each, judged, series, lanes)
@@ -270,8 +269,8 @@ def _window(window: DrawnWindow) -> Mapping[str, object]:
 
 
 def _lane(lane: Lane, series: Series) -> dict[str, Any]:
-    """A lane with times since the first moment, and the name of each producer id by the cluster
-    that had handed it out."""
+    """A lane with times since the first moment. Each producer id is named by the cluster that
+    handed the id out."""
     began = series.began // 1_000_000
     times, high, stable = series.levels.get(
         (lane["cluster"], lane["topic"], lane["partition"]), ([], [], [])
@@ -297,7 +296,8 @@ def _lane(lane: Lane, series: Series) -> dict[str, Any]:
 
 
 def _named(lane: Lane, series: Series) -> tuple[list[int], list[tuple[tuple[int, int], str]]]:
-    """Per batch which producer; an id that two clusters handed out is two producers."""
+    """The producer of each batch, and the producers. An id that two clusters handed out counts as
+    two producers."""
     starts = [era["start"] for era in lane["eras"]] or [0]
     owners = [era["owner"] for era in lane["eras"]] or [lane["cluster"]]
     eras: list[int] = np.clip(
@@ -374,7 +374,7 @@ def _moment(each: Anomaly, series: Series, lanes: Sequence[Lane]) -> float | Non
 
 
 def _operations(series: Series, moments: Sequence[float | None]) -> Mapping[str, object]:
-    """One row per client, whatever its incarnations."""
+    """The operations of each client; all incarnations of a client share one row."""
     done = series.done
     names = sorted({label.partition("/")[0] for label in done.clients.values()})
     row_of = np.zeros(max(done.clients, default=0) + 1, np.int64)
@@ -417,19 +417,19 @@ def _kept(start: Ints, outcome: Ints, series: Series, moments: Sequence[float | 
     found = np.flatnonzero((outcome != 0) | (away < _NEAR))
     if len(found) <= MOST_OPERATIONS:
         return found
-    # For the entire run, failures first.
+    # Rows are spread over the entire run, failures first.
     bad = found[outcome[found] != 0]
     bad, good = _spread(bad, MOST_OPERATIONS // 2), found[outcome[found] == 0]
     return np.sort(np.concatenate((bad, _spread(good, MOST_OPERATIONS - len(bad)))))
 
 
 def _spread(rows: Ints, most: int) -> Ints:
-    """So many of them at most, from the first to the last."""
+    """At most `most` rows, evenly spread from the first to the last."""
     return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(np.int64))]
 
 
 def _strips(start: Ints, client: Ints, outcome: Ints, clients: int, length: float) -> list[str]:
-    """Per client a letter per bin: what was worst of what began in it."""
+    """One letter per bin for each client: the worst outcome of the operations that began then."""
     worst = np.zeros((clients, _STRIP), np.int64)
     at = np.clip(start / 1000 / max(length, 1e-9) * _STRIP, 0, _STRIP - 1).astype(np.int64)
     rank = np.array([1, 3, 2])[outcome] if len(outcome) else outcome

@@ -25,8 +25,8 @@ from rich.text import Text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """Totals so far: records acknowledged, transactions aborted, transactions open right now,
-    records read."""
+    """Totals so far: records acknowledged, transactions aborted, transactions open now, records
+    read."""
 
     acknowledged: int = 0
     aborted: int = 0
@@ -55,7 +55,7 @@ class Active:
 
 
 class Progress:
-    """What the run reports: the state reported so far, consistent at any moment. A context manager;
+    """The state that the run has reported so far, consistent at any moment. A context manager;
     reports before it is entered or after it is left are harmless.
 
     `say` is called without the lock: rich's refresh thread holds its own lock while it asks for a
@@ -83,7 +83,7 @@ class Progress:
             self.phase("")
 
     def phase(self, name: str) -> None:
-        """A new phase begins, and the one before it is over."""
+        """Begins a phase, and ends the one before it."""
         with self._lock:
             over, began, now = self._phase, self._phase_began, self._clock()
             self._phase, self._phase_began, self._done = name, now, ""
@@ -93,8 +93,8 @@ class Progress:
             self._say("phase", name)
 
     def fault_started(self, id: str, fault: str, target: str, seconds: float | None) -> None:
-        """`seconds` is how long it is planned to last (0: as long as it takes); None: it is never
-        healed."""
+        """`seconds` is the planned duration of the fault (0: as long as it takes); None: it is
+        never healed."""
         with self._lock:
             self._faults[id] = Active(
                 fault=fault, target=target, started=self._clock(), seconds=seconds
@@ -124,12 +124,12 @@ class Progress:
             self._counters = counters
 
     def lag(self, link: str, records: int | None) -> None:
-        """How far the mirror of `link` is behind; None: unknown now."""
+        """The lag of the mirror of `link`; None: unknown now."""
         with self._lock:
             self._lags[link] = records
 
     def done(self, what: str, count: int, total: int) -> None:
-        """How far the phase is: so many of so many, for instance partitions judged."""
+        """The progress of the phase: `count` of `total`, for instance partitions judged."""
         with self._lock:
             self._done = f"{count} of {total} {what}"
 
@@ -151,7 +151,7 @@ class PlainLines(Progress):
         self._counted = self._began
 
     def _line(self, sign: Sign, text: str) -> None:
-        # Nobody may be reading any more (a closed pipe or stream): that must not end the run.
+        # A closed pipe or stream must not end the run.
         with self._writing, contextlib.suppress(OSError, ValueError):
             self._stream.write(f"{self._clock() - self._began:7.1f} s  {sign:<6}{text}\n")
             self._stream.flush()
@@ -215,7 +215,7 @@ class Screen(Progress):
             )
 
     def frame(self) -> RenderableType:
-        """What the live part shows now."""
+        """The content of the live part now."""
         with self._lock:
             rows: list[RenderableType] = []
             if self._phase:

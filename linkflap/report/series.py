@@ -2,11 +2,8 @@
 directory alone.
 
 Times are seconds since the run's first moment. Missing or torn parts of the directory are left out:
-the verdict, not the picture, reports damage. Histories are read row by row, and of each drawn row
-only two numbers stay in memory.
-
-The clients' operations as the page draws them: when each began, how long it took, and its
-outcome. Numbers only, no rows.
+the verdict, not the picture, reports damage. Histories are read row by row. Only a few numbers of
+each row stay in memory: of an operation, when it began, how long it took, and its outcome.
 """
 
 from __future__ import annotations
@@ -54,11 +51,11 @@ from linkflap.harness.rundir import Damage, RunReader
 _MOMENTS: Final = 10**18
 """Numbers from here on are nanoseconds since 1970."""
 _LATEST: Final = 2 * 10**18
-"""And from here on they are none that any run had."""
+"""Numbers from here on are no times of a run."""
 
 
 def in_words(value: object) -> str:
-    """A value with its parts: names before values, what has parts itself behind semicolons."""
+    """The value as text, with names before values. Semicolons separate parts that have parts."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {in_words(each)}" for name, each in value.items()) or "none"
     if isinstance(value, list | tuple):
@@ -83,10 +80,10 @@ NANO: Final = 1e9
 
 @dataclass(slots=True)
 class ReturnedOperations:
-    """Returned operations, as columns; those that never returned are in `open` until the end.
+    """Returned operations, as columns. `open` has the operations that have not returned yet.
 
-    `clients` are labels of producer incarnations by their number; `ids` maps a cluster's producer
-    id and epoch to their user.
+    `clients` are labels of producer incarnations by their number. `ids` maps a cluster's producer
+    id and epoch to the number of their incarnation.
     """
 
     start: array[int] = field(default_factory=lambda: array("q"))
@@ -103,7 +100,7 @@ class ReturnedOperations:
     _incarnations: dict[str, int] = field(default_factory=dict)
 
     def operation(self, row: Operation) -> None:
-        """One of an operation's two rows."""
+        """Takes in one of an operation's two rows."""
         if row.process not in self.clients:
             turn = self._incarnations[row.client] = self._incarnations.get(row.client, 0) + 1
             self.clients[row.process] = row.client if turn == 1 else f"{row.client}/{turn}"
@@ -142,13 +139,13 @@ class ReturnedOperations:
         self.number.append(number)
 
     def close(self, ended: int) -> None:
-        """What never returned is unknown, and lasted to the end."""
+        """Gives operations that never returned the outcome info, and lets them last to the end."""
         for number, (start, process, ending, cluster) in self.open.items():
             self._add(start, max(0, ended - start), process, "info", ending, cluster, number)
         self.open.clear()
 
     def ends(self, number: int) -> int | None:
-        """When an operation returned."""
+        """The time when an operation returned; None if it is not known."""
         at = (
             np.flatnonzero(np.frombuffer(self.number, np.int64) == number)
             if len(self.number)
@@ -158,16 +155,16 @@ class ReturnedOperations:
 
 
 def label(clients: Mapping[int, str], number: object) -> str:
-    """A payload or an operation by the client that made it (`idempotent-5 #3`); empty where no
-    client is known."""
+    """The name of a payload or an operation by its client (`idempotent-5 #3`); empty if the client
+    is not known."""
     if not isinstance(number, int) or number < 0 or number >> PROCESS_SHIFT not in clients:
         return ""
     return f"{clients[number >> PROCESS_SHIFT]} #{number & ((1 << PROCESS_SHIFT) - 1)}"
 
 
 def latency(done: ReturnedOperations, began: int, edges: Floats) -> Mapping[str, Floats]:
-    """Median and 99th percentile, in milliseconds, of what returned ok in each bin; NaN where
-    nothing did."""
+    """Median and 99th percentile of the operations that returned ok in each bin, in milliseconds;
+    NaN for a bin without any."""
     found = {name: np.full(len(edges) - 1, np.nan) for name in ("p50", "p99")}
     if not len(done.start):
         return found
@@ -181,7 +178,7 @@ def latency(done: ReturnedOperations, began: int, edges: Floats) -> Mapping[str,
 
 
 def errors(done: ReturnedOperations, began: int, edges: Floats) -> Mapping[str, Floats]:
-    """Operations per second that failed, and whose outcome is unknown, when they returned."""
+    """Failed operations, and those of unknown outcome, per second in the bin of their return."""
     width = float(edges[1] - edges[0])
     outcome = np.frombuffer(done.outcome, np.int8) if len(done.outcome) else np.empty(0, np.int8)
     start, took = (
@@ -197,12 +194,11 @@ def errors(done: ReturnedOperations, began: int, edges: Floats) -> Mapping[str, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnWindow:
-    """A fault's window. `bit` is None if nothing was measured; `end` is that of the run if no heal
-    was recorded.
+    """The window of a fault. `bit` is None if nothing was measured. `end` is the end of the run if
+    no heal was recorded.
 
-    `bite` and `heal` are the times of their measurements. `lasting`: it is never healed, like a
-    failover or a broker that stays dead.
-    """
+    `bite` and `heal` are the times of their measurements. `lasting`: the fault is never healed,
+    like a failover or a broker that stays dead."""
 
     id: str
     fault: str
@@ -221,7 +217,7 @@ class DrawnWindow:
 
 
 def windows(events: Sequence[Event], began: int, ended: int) -> list[DrawnWindow]:
-    """Every fault that started, in order of its start."""
+    """The windows of all faults that started, in order of their starts."""
     steps: dict[str, list[OfFault]] = defaultdict(list)
     for event in of_kind(events, OfFault):
         steps[event.id].append(event)
@@ -265,7 +261,7 @@ class Mark:
 
 
 def _label(event: Event) -> str:
-    """What is shown of an event on the axis of time; nothing of most kinds."""
+    """The label of an event on the time axis; empty for most kinds."""
     match event:
         case BrokerDied():
             return f"broker {event.broker} died"
@@ -306,8 +302,8 @@ def _label_of_clients(event: Event) -> str:
 def marks(
     events: Sequence[Event], elections: Sequence[tuple[int, str]], began: int, ended: int
 ) -> list[Mark]:
-    """Failovers, and the first promotion of each link that has none (one line per link, not one per
-    partition); and the rest."""
+    """The marks on the time axis: failovers first, then the first promotion of each link without a
+    failover (not one per partition), then all other events with a label, and elections."""
     marks: list[Mark] = []
     seen: set[str] = set()
     for event in sorted(events, key=lambda event: not isinstance(event, Failover)):
@@ -322,7 +318,7 @@ def marks(
                 marks.append(Mark(at=at, label=f"{event.cluster} promoted", kind=event.kind))
             case _ if (label := _label(event)) and began <= event.time <= ended:
                 marks.append(Mark(at=at, label=label, kind=event.kind))
-    # For its readers, every partition that a broker led is one election.
+    # Elections within a second are one mark: a broker that dies led many partitions.
     last = -NANO
     for time, label in sorted(elections):
         if time - last > NANO and began <= time <= ended:
@@ -344,11 +340,11 @@ _FINEST: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """The data of the timelines. `at` holds the middle of each bin; rates are per second; lag is
-    NaN where it is unknown.
+    """The data of the timelines. `at` has the middle of each bin. Rates are per second. Lag is NaN
+    where it is unknown.
 
-    `began` is the first moment, in nanoseconds; `latency` is in milliseconds. `damage` is what of
-    the rows could not be read.
+    `began` is the first moment, in nanoseconds; `latency` is in milliseconds. `damage` lists the
+    parts of the history that could not be read.
     """
 
     length: float
@@ -371,7 +367,7 @@ class Series:
 
 
 class Points(Generic[Key]):
-    """Moments (nanoseconds) with a number each, by key."""
+    """Times (nanoseconds) with one number each, by key."""
 
     def __init__(self) -> None:
         self._columns: dict[Key, tuple[array[int], array[int]]] = defaultdict(
@@ -384,7 +380,7 @@ class Points(Generic[Key]):
         numbers.append(number)
 
     def since(self, began: int) -> Iterator[tuple[Key, Floats, Floats]]:
-        """Per key, seconds since a moment, and the numbers."""
+        """For each key, the seconds since `began`, and the numbers."""
         for key, (times, numbers) in self._columns.items():
             yield (
                 key,
@@ -395,11 +391,11 @@ class Points(Generic[Key]):
 
 @dataclass(slots=True)
 class DrawnHistory:
-    """What is drawn of a history. `levels` are high watermarks by (cluster, topic, partition), the
-    rest counts by cluster.
+    """The numbers that the page draws of a history. `levels` are high watermarks and `stable` last
+    stable offsets, by (cluster, topic, partition). `acknowledged` and `read` are counts by cluster.
 
-    `first` and `last` are when the first and the last row of any kind was written, `began` when the
-    first operation was; None while there is none.
+    `first` and `last` are the times of the first and the last row of any kind, `began` is that of
+    the first operation; None while there is none.
     """
 
     acknowledged: Points[str] = field(default_factory=Points)
@@ -414,7 +410,7 @@ class DrawnHistory:
     began: int | None = None
 
     def at(self, time: int) -> None:
-        """A row was written."""
+        """Notes that a row was written at this time."""
         self.first = time if self.first is None else min(self.first, time)
         self.last = time if self.last is None else max(self.last, time)
 
@@ -445,7 +441,7 @@ class DrawnHistory:
         self._leader(row)
 
     def _leader(self, row: Watermark) -> None:
-        """Another leader than in the sample before: there was an election."""
+        """Notes an election if the leader is not that of the sample before."""
         key, now = (row.cluster, row.topic, row.partition), (row.leader, row.leader_epoch)
         before = self.leaders.get(key, now)
         if before != now and row.leader >= 0 and before[0] >= 0:
@@ -490,8 +486,8 @@ def series(reader: RunReader) -> Series:
 
 
 def _bounds(reader: RunReader, events: Sequence[Event], seen: DrawnHistory) -> tuple[int, int]:
-    """First and last moment. The time before the first client wrote anything (starting clusters and
-    mirrors) is not shown."""
+    """The first and the last moment. The timeline begins with the first operation, and leaves out
+    the start of clusters and mirrors."""
     times = [
         event.time
         for event in events
@@ -510,7 +506,7 @@ def _edges(began: int, ended: int) -> Floats:
 
 
 def _rates(began: int, edges: Floats, counted: Points[str]) -> dict[str, Floats]:
-    """Per cluster, counts per second in each bin."""
+    """For each cluster, counts per second in each bin."""
     width = float(edges[1] - edges[0])
     rates = {
         cluster: np.histogram(times, bins=edges, weights=counts)[0] / width
@@ -526,8 +522,8 @@ def _lags(
     samples: Points[tuple[str, str, int]],
     events: Sequence[Event],
 ) -> dict[str, Floats]:
-    """Per link, the source's high watermarks less the destination's, summed over the topics that
-    cross it.
+    """For each link, the source's high watermarks less the destination's, summed over the topics of
+    the link.
 
     Offsets, not records: a mirror that does not keep offsets (markers are not mirrored) shows its
     offset difference as lag. From a link's failover on there is no lag to tell.
@@ -554,8 +550,8 @@ def _lags(
 def _levels(
     began: int, edges: Floats, samples: Points[tuple[str, str, int]]
 ) -> dict[tuple[str, str, int], Floats]:
-    """Per (cluster, topic, partition), the last high watermark known at the end of each bin; NaN
-    before the first sample."""
+    """For each (cluster, topic, partition), the last high watermark known at the end of each bin;
+    NaN before the first sample."""
     levels: dict[tuple[str, str, int], Floats] = {}
     for key, times, high in samples.since(began):
         order = np.lexsort((high, times))

@@ -1,5 +1,5 @@
-"""The result of a run as a table: what each check examined and found, what is allowed and why, and
-the paths of the files."""
+"""The result of a run as a table: the counts of each check, the allowed anomalies with their
+reasons, and the paths of the files."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def show(
     *,
     kept: tuple[Path, ...] | None = None,
 ) -> None:
-    """Writes the result to `stream` (default: standard output), fit to the terminal; plain text
-    where it is none.
+    """Writes the result to `stream` (default: standard output): fit to a terminal, else as plain
+    text.
 
-    `kept` is the folder that has the judgement, where that is not the run directory; empty where
-    none has.
+    `kept` is the folder of the judgement if that is not the run directory; empty if the judgement
+    was not kept.
     """
     stream = sys.stdout if stream is None else stream
     width = None if stream.isatty() else _WIDTH_OF_A_LOG
@@ -110,7 +110,7 @@ def _checks(judged: Document, *, with_reasons: bool) -> Table:
 
 
 def _eras(judged: Document) -> Table:
-    """One line per cluster and era: whose it is, what was compared there, and what came of it."""
+    """One line per cluster and era: its origin, the records compared, and the verdict."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for name in ("cluster", "era", "verdict"):
         table.add_column(name, no_wrap=True)
@@ -136,13 +136,13 @@ def _eras(judged: Document) -> Table:
 
 
 def _reason(check: CheckResult) -> str:
-    """Why a verdict is what it is. Where nothing was due it is no news, and long; the document and
-    the report have it."""
+    """The reason of a verdict. Left out for a check that was not due: it is long, and the document
+    and the report have it."""
     return "" if check.verdict is Verdict.NOT_DUE else check.reason
 
 
 def _reasons(judged: Document) -> Iterator[Text]:
-    """The reasons below the table, where it has no room for them."""
+    """The reasons, for a table without room for them."""
     reasons = [
         Text.assemble((check.name, STYLES[check.verdict]), f": {reason}")
         for check in judged.checks
@@ -199,8 +199,8 @@ def _violations(judged: Document) -> Iterator[Text]:
 
 
 def _causes(judged: Document) -> Iterator[Text]:
-    """What caused what, the first cause at the top; numbers are those that `linkflap explain`
-    takes."""
+    """The causes with their consequences, the first cause at the top; numbers are those that
+    `linkflap explain` takes."""
     for cause in judged.causes[:_SHOWN]:
         yield Text.assemble(
             (f"{cause.anomaly}. ", "dim"), (f"{cause.kind}  ", "red bold"), cause.sentence
@@ -223,7 +223,7 @@ def _evidence(anomaly: Anomaly) -> str:
 
 
 def _departures(judged: Document) -> Iterator[Text]:
-    """One line per kind, place and why, with how many."""
+    """One line for each kind, cluster and reason of allowed anomalies, with their number."""
     grouped: dict[tuple[str, str, str], list[Anomaly]] = defaultdict(list)
     for anomaly in judged.departures:
         grouped[anomaly.kind, anomaly.cluster, anomaly.why].append(anomaly)
