@@ -30,9 +30,9 @@ from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import now, pause, until
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
+from linkflap.harness.workloads.clients import make
 from linkflap.harness.workloads.crew import ClientNames
 from linkflap.harness.workloads.library import producer_config
-from linkflap.harness.workloads.make_crew import make
 from linkflap.harness.workloads.prefork import Prefork
 
 TOPIC, PARTITIONS, RECORDS, PER_TRANSACTION, SIZE, SEED = "A.history", 4, 100, 2, 1024, 7
@@ -57,7 +57,7 @@ def with_history(
     """Records per second that the workload's clients got acknowledged."""
     workload = make(
         WorkloadSpec(kind="transactional", home="A", clients=clients, options=OPTIONS),
-        addresses=deployment,
+        deployment=deployment,
         topics={TOPIC: PARTITIONS},
         writer=writer,
         seed=SEED,

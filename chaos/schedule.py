@@ -25,13 +25,14 @@ from linkflap.chaos.faults import (
     ON_THE_WIRE,
     check_options,
 )
+from linkflap.chaos.faults.base import FaultBase
 from linkflap.chaos.faults.programs import there_are_recorded
 from linkflap.chaos.triggers import condition, known, recorded_only, unknown
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
 from linkflap.harness.model.events import FaultBite, FaultEnd, FaultHeal, FaultStart, Trigger
 from linkflap.harness.model.faults import KILL, REVERSE, UNCLEAN
 from linkflap.harness.model.guarantee import Guarantee
-from linkflap.harness.model.protocols import Bite, Fault, Recorder, World
+from linkflap.harness.model.protocols import Bite, Recorder, World
 from linkflap.harness.model.scenario import IN, IN_SYNC, OWN_GROUPS, FaultSpec, Scenario, group_of
 from linkflap.harness.model.texts import counted, nearest
 from linkflap.harness.model.topology import Topology
@@ -268,7 +269,7 @@ def _check_reversed(spec: FaultSpec, before: Sequence[FaultSpec], topology: Topo
 class FaultWindow:
     """The steps of one fault."""
 
-    def __init__(self, spec: FaultSpec, fault: Fault, recorder: Recorder) -> None:
+    def __init__(self, spec: FaultSpec, fault: FaultBase, recorder: Recorder) -> None:
         self.spec, self.fault = spec, fault
         self._recorder = recorder
 

@@ -10,15 +10,14 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.model.payload import uid_in
-from linkflap.harness.model.protocols import Cluster
+from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import ProcessDeployment, deploy
 from linkflap.harness.workloads import topics
-from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.crew import Addresses, ClientNames, Crew
-from linkflap.harness.workloads.make_crew import make
+from linkflap.harness.workloads.clients import WorkloadClients, make
+from linkflap.harness.workloads.crew import ClientNames, Crew
 from linkflap.harness.workloads.prefork import Prefork
 from tests.scenarios import scenario_of
 from tests.waiting import eventually
@@ -30,7 +29,7 @@ Log = dict[tuple[str, int], dict[int, int]]
 
 def clients_of(
     specs: Iterable[WorkloadSpec],
-    addresses: Addresses,
+    deployment: Deployment,
     writer: RunWriter,
     topics: Mapping[str, int],
 ) -> WorkloadClients:
@@ -40,7 +39,7 @@ def clients_of(
         [
             make(
                 spec,
-                addresses=addresses,
+                deployment=deployment,
                 topics=topics,
                 writer=writer,
                 seed=7,
@@ -87,7 +86,7 @@ class Rig:
     def workload(self, kind: str, clients: int = 1, **options: str | float | bool) -> Crew:
         return make(
             WorkloadSpec(kind=kind, home="A", clients=clients, options=options),
-            addresses=self.deployment,
+            deployment=self.deployment,
             topics={TOPIC: PARTITIONS, "B.other": 1},
             writer=self.writer,
             seed=7,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from linkflap.chaos.faults.base import settings
+from linkflap.chaos.faults.base import FaultBase, settings
 from linkflap.chaos.faults.brokers import (
     BrokerDisconnect,
     BrokerDiskFull,
@@ -55,10 +55,9 @@ from linkflap.chaos.faults.programs import (
 )
 from linkflap.chaos.faults.topics import PartitionsAdded, RecordsDeletion, TopicRecreated
 from linkflap.harness.model.faults import FaultName
-from linkflap.harness.model.protocols import FaultFactory
 from linkflap.harness.model.scenario import FaultSpec
 
-FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
+FAULTS: Final[Mapping[str, type[FaultBase]]] = MappingProxyType(
     {
         "broker-disconnect": BrokerDisconnect,
         "broker-disk-full": BrokerDiskFull,

@@ -4,7 +4,8 @@ never from the answer of the API that broke it."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final, TypeVar
 
 from confluent_kafka.admin import AdminClient
@@ -21,12 +22,17 @@ from linkflap.harness.wire.offsets import quiet
 T = TypeVar("T")
 
 
-class FaultBase:
-    """Defaults of faults: the heal restores everything, and there are no options. `reason` returns
-    None for a legal target, else one sentence.
+class FaultBase(ABC):
+    """One kind of fault: one class, and one line in the registry.
+
+    The schedule calls `inject`, then `bite` (within the window), holds for the duration, then
+    `heal`, in that order. It always calls `heal`, also when `inject` or `bite` raised. `reason`
+    returns None for a legal target, else one sentence. `options` are those of the fault; a number's
+    description has its unit.
     """
 
     restores = True
+    """Whether `heal` restores everything."""
     options: ClassVar[Mapping[str, OptionAbout]] = {}
     reason: ClassVar[staticmethod[[str, Topology], str | None]]
 
@@ -41,8 +47,20 @@ class FaultBase:
         """
         return AdminClient(quiet(self._world.deployment.clusters[cluster].bootstrap))
 
+    @abstractmethod
+    def inject(self) -> None: ...
+
+    @abstractmethod
+    def bite(self) -> Bite: ...
+
+    @abstractmethod
+    def heal(self) -> Sequence[str]:
+        """Returns what it checked. Raises FaultError when the fault is not healed in time."""
+
     @classmethod
     def applies_to(cls, target: str, topology: Topology) -> str | None:
+        """None, or one sentence why this fault cannot be applied to that target of that
+        topology."""
         return cls.reason(target, topology)
 
     @classmethod

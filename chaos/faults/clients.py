@@ -129,16 +129,16 @@ class ClientKill(FaultBase):
                 expected=expected,
             )
         there = death.expected == 0 or death.expected in [
-            flying.operation for flying in death.in_flight
+            flying.operation for flying in death.event.in_flight
         ]
         measured = {
-            "process": death.process,
-            "status": death.status,
+            "process": death.event.process,
+            "status": death.event.status,
             "seen": death.expected,
-            "in_flight": list(death.in_flight),
+            "in_flight": list(death.event.in_flight),
         }
         return Bite(
-            bit=death.status == -signal.SIGKILL and there,
+            bit=death.event.status == -signal.SIGKILL and there,
             observable=OBSERVABLE,
             measured=measured,
             expected=expected,
@@ -152,10 +152,10 @@ class ClientKill(FaultBase):
 
         def works() -> bool:
             nonlocal done
-            done = clients.done_since_restart(death.process)
+            done = clients.done_since_restart(death.event.process)
             return done > 0 or self._world.stopping
 
-        names = ", ".join(death.clients)
+        names = ", ".join(death.event.clients)
         until(works, within=WORKS_WITHIN, every=0.05, what=f"clients {names} to work again")
         if not done:
             raise FaultError(

@@ -16,11 +16,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from linkflap.harness.machine import ledger, process_identity, trusted_folders
-from linkflap.harness.machine.engine_leftovers import StillThere
+from linkflap.harness.machine.engine_leftovers import Removed, StillThere
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.version import INSTALLED
 
@@ -28,19 +27,10 @@ _watched = 0
 _lock = threading.Lock()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Removals:
-    """One line for each thing that was removed, and a sentence for each that could not be and is
-    still there."""
-
-    removed: list[str] = field(default_factory=list)
-    left: list[str] = field(default_factory=list)
-
-
-def clean() -> Removals:
+def clean() -> Removed:
     """Ends and removes the leftovers of dead owners. If something could not be removed, the entry
     stays for the next time."""
-    cleaned = Removals()
+    cleaned = Removed()
     with ledger.machine_lock():
         for entry in ledger.entries():
             if not process_identity.alive(entry.owner):

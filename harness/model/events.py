@@ -133,6 +133,9 @@ class OfProcess(Event, frozen=True, kw_only=True):
     process: str = msgspec.field(name="subject")
 
 
+ITSELF: Final = "itself"
+
+
 class ClientDied(OfProcess, frozen=True, kw_only=True):
     """A process of clients ended. `by`: itself, or the id of the fault that ended it.
 

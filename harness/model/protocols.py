@@ -13,38 +13,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, Self, runtime_checkable
 
-from linkflap.harness.model.events import InFlight, Kind, LostRange
+from linkflap.harness.model.events import ITSELF, ClientDied, Kind, LostRange
 from linkflap.harness.model.interference import Interference
-from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.texts import counted
 from linkflap.harness.model.topology import LinkSpec, Topology
 
 
-class DiedProcess(Protocol):
-    """A process of clients that died."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiedProcess:
+    """A process of clients that died. `expected` is the operation that it reported in flight right
+    before it was killed: 0 for a reader or a program, None if it reported nothing."""
+
+    event: ClientDied
+    expected: int | None
 
     @property
-    def process(self) -> str:
-        """The name of the process; its successor has the same name."""
+    def how(self) -> str:
+        """How the process ended, in words."""
+        status = self.event.status
+        return f"killed by {self.event.signal}" if status < 0 else f"exit status {status}"
 
     @property
-    def by(self) -> str:
-        """What ended the process: itself, or the id of a fault."""
-
-    @property
-    def clients(self) -> Sequence[str]: ...
-    @property
-    def status(self) -> int:
-        """Exit status, negative for a signal."""
-
-    @property
-    def in_flight(self) -> Sequence[InFlight]:
-        """The operations that it had begun and that never returned, as its history shows."""
-
-    @property
-    def expected(self) -> int | None:
-        """The operation that it reported in flight right before it was killed; 0 for a reader, None
-        if it reported nothing."""
+    def sentence(self) -> str:
+        """The death in one sentence."""
+        died = self.event
+        by = "by itself" if died.by == ITSELF else f"by fault {died.by}"
+        flying = counted(len(died.in_flight), "operation")
+        words = f"; its last words: {' | '.join(died.last_words)}" if died.last_words else ""
+        return (
+            f"process {died.process} of {', '.join(died.clients)} died {by} ({self.how}), "
+            f"{flying} in flight{words}"
+        )
 
 
 Moment = Literal["any", "transaction", "commit"]
@@ -707,59 +707,13 @@ class World(Protocol):
         """Copies the raw logs of a cluster as they are now."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bite:
     """What was measured on the faulted path within its window; `lost`: and what it took away for
     good."""
 
-    __slots__ = ("bit", "expected", "lost", "measured", "observable")
-
-    def __init__(
-        self,
-        *,
-        bit: bool,
-        observable: str,
-        measured: object,
-        expected: object,
-        lost: tuple[LostRange, ...] | None = None,
-    ) -> None:
-        self.bit, self.observable, self.measured, self.expected, self.lost = (
-            bit,
-            observable,
-            measured,
-            expected,
-            lost,
-        )
-
-
-class Fault(Protocol):
-    """One kind of fault, made by `(spec, world)`; one class in chaos/faults and one line in its
-    registry.
-
-    The schedule calls inject, then bite (within the window), holds for the duration, then heal, in
-    that order. heal is always called, also when inject or bite raised, and returns what it checked;
-    it raises FaultError when it is not healed in time.
-    """
-
-    restores: bool
-
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        """None, or one sentence why this fault cannot be applied to that target of that
-        topology."""
-
-    def inject(self) -> None: ...
-    def bite(self) -> Bite: ...
-    def heal(self) -> Sequence[str]: ...
-
-
-class FaultFactory(Protocol):
-    restores: bool
-
-    @property
-    def options(self) -> Mapping[str, OptionAbout]:
-        """The options of the fault; a number's description has its unit."""
-
-    def __call__(self, spec: FaultSpec, world: World) -> Fault: ...
-    def applies_to(self, target: str, topology: Topology) -> str | None: ...
-    def lacks(self, spec: FaultSpec, scenario: Scenario) -> str | None:
-        """What this fault needs and the scenario lacks, in words; None if nothing is missing."""
+    bit: bool
+    observable: str
+    measured: object
+    expected: object
+    lost: tuple[LostRange, ...] | None = None

@@ -33,7 +33,6 @@ from typing import Final
 import msgspec
 
 from linkflap.harness.wire.access import host_and_port
-from linkflap.harness.wire.bulk import Pieces
 from linkflap.harness.wire.forwarding import (
     Forwarder,
     Frames,
@@ -47,6 +46,7 @@ from linkflap.harness.wire.messages import (
     LENGTH,
     REQUEST_HEAD,
     Message,
+    Pieces,
     decode_response,
     encode_response,
 )

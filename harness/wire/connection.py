@@ -22,8 +22,7 @@ from linkflap.harness.wire.access import (
     host_and_port,
     logging_in,
 )
-from linkflap.harness.wire.bulk import Buffer, Pieces
-from linkflap.harness.wire.messages import Error, Malformed, Message
+from linkflap.harness.wire.messages import Buffer, Error, Malformed, Message, Pieces
 from linkflap.harness.wire.stream import Stream
 
 _CONNECT_SECONDS: Final = 3.0

@@ -3,15 +3,18 @@ schemas.
 
 `request("fetch", 17)` is the module that has the classes of that message. Frames to be decoded are
 without their length prefix. kio has no single type for all messages, so they are Any here, and the
-caller knows the fields (Kafka protocol guide). Records of fetch responses are not copied (`bulk`):
-a message to encode may have Pieces, and a decoded one has views of its frame.
+caller knows the fields (Kafka protocol guide).
+
+kio copies records out of its input, and joins all of its output. So records of fetch responses are
+split off before kio reads the rest: those of a decoded message are views of its frame. Records to
+encode stay where they are, as Pieces.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from typing import Any, Final, Literal
@@ -20,19 +23,57 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
-from linkflap.harness.wire import bulk
-from linkflap.harness.wire.bulk import Buffer, Pieces, Sink
+from linkflap.harness.log.layout import read_unsigned_varint
 
 Error: Final = ErrorCode
 """Kafka's error codes by name: Error.none, Error.not_controller, …"""
 REQUEST_HEAD: Final = struct.Struct(">hhi")
 """API key, API version, correlation id: the beginning of every request."""
+Buffer = bytes | bytearray | memoryview
 Message = Any
 """A message of any API: kio generates the classes, one module for each."""
 LENGTH: Final = struct.Struct(">i")
 _LARGEST_FRAME: Final = 128 << 20
 """Above the limit of brokers (socket.request.max.bytes, 100 MiB)."""
 Side = Literal["request", "response"]
+
+
+class Pieces:
+    """Bytes in several buffers, sent from there. `len` is the total."""
+
+    __slots__ = ("_size", "parts")
+
+    def __init__(self, parts: Iterable[Buffer] = ()) -> None:
+        self.parts = tuple(parts)
+        self._size = sum(map(len, self.parts))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.parts)
+
+
+class Sink:
+    """kio's writers write to it. Joins small writes, keeps pieces where they are, and puts the
+    total length first."""
+
+    def __init__(self) -> None:
+        self._head = self._small = bytearray(LENGTH.size)
+        self._done: list[Buffer] = []
+
+    def write(self, data: bytes | Pieces) -> None:
+        if isinstance(data, Pieces):
+            self._done += (self._small, *data.parts)
+            self._small = bytearray()
+        else:
+            self._small += data
+
+    def framed(self) -> Pieces:
+        """Everything that was written. Nothing may be written after this."""
+        parts = [*self._done, self._small]
+        LENGTH.pack_into(self._head, 0, sum(map(len, parts)) - LENGTH.size)
+        return Pieces(part for part in parts if len(part))
 
 
 class Malformed(ValueError):
@@ -139,10 +180,10 @@ def _decoded(api: str, version: int, side: Side, frame: Buffer) -> Message:
         view = memoryview(frame)
         readable = view.toreadonly()  # kio accepts nothing else
         _, start = known.read_header(readable, 0)
-        if (api, side) != ("fetch", "response") or version < bulk.VIEWED_FROM:
+        if (api, side) != ("fetch", "response") or version < VIEWED_FROM:
             return known.read(readable, start)[0]
-        rest, records = bulk.split(view, start)
-        return bulk.put_back(known.read(rest, 0)[0], records)
+        rest, records = _split(view, start)
+        return _put_back(known.read(rest, 0)[0], records)
     except (
         ImportError,
         SerialError,
@@ -155,3 +196,76 @@ def _decoded(api: str, version: int, side: Side, frame: Buffer) -> Message:
             f"{api} {side} v{version} of {len(frame)} bytes cannot be read: {type(error).__name__} "
             f"{error}"
         ) from error
+
+
+VIEWED_FROM: Final = 13
+"""The first version of the fetch response with the layout of `_records`: compact fields (KIP-482),
+topic ids (KIP-516)."""
+
+_HEAD_SIZE: Final = 4 + 2 + 4
+"""Throttle time, error code, session id."""
+_ID_SIZE: Final = 16
+_ROW_SIZE: Final = 4 + 2 + 3 * 8
+"""Partition, error code, high watermark, last stable offset, log start offset."""
+_ABORTED_SIZE: Final = 8 + 8 + 1
+"""Producer id, first offset, no tagged fields."""
+_PREFERRED_SIZE: Final = 4
+_EMPTY: Final = b"\1"
+
+
+def _split(frame: memoryview, start: int) -> tuple[bytes, list[memoryview | None]]:
+    """A fetch response from `start` of a frame on, without its records; and the records per
+    partition, None where there are none. Raises ValueError or IndexError for other bytes."""
+    rest: list[Buffer] = []
+    found: list[memoryview | None] = []
+    for before, at, end in _records(frame, start):
+        if end > len(frame):
+            raise ValueError(f"records up to byte {end} in a frame of {len(frame)}")
+        found.append(frame[at:end] if end > at else None)
+        if end > at:
+            rest += [frame[start:before], _EMPTY]
+            start = end
+    return b"".join([*rest, frame[start:]]), found
+
+
+def _put_back(answer: Message, records: Sequence[memoryview | None]) -> Message:
+    """The response with the records that were split off. Raises ValueError when they belong to
+    another response."""
+    if sum(len(topic.partitions) for topic in answer.responses) != len(records):
+        raise ValueError(f"records of {len(records)} partitions for a response of another number")
+    if not any(records):
+        return answer
+    left = iter(records)
+    topics = []
+    for topic in answer.responses:
+        rows = [
+            row if (found := next(left)) is None else replace(row, records=found)
+            for row in topic.partitions
+        ]
+        topics.append(replace(topic, partitions=tuple(rows)))
+    return replace(answer, responses=tuple(topics))
+
+
+def _records(frame: memoryview, at: int) -> Iterator[tuple[int, int, int]]:
+    """Per partition of a fetch response: the positions of the length of its records, of their
+    start, and of their end."""
+    topics, at = read_unsigned_varint(frame, at + _HEAD_SIZE)
+    for _ in range(topics - 1):
+        rows, at = read_unsigned_varint(frame, at + _ID_SIZE)
+        for _ in range(rows - 1):
+            aborted, at = read_unsigned_varint(frame, at + _ROW_SIZE)
+            before = at + max(0, aborted - 1) * _ABORTED_SIZE + _PREFERRED_SIZE
+            size, at = read_unsigned_varint(frame, before)
+            end = at + max(0, size - 1)
+            yield before, at, end
+            at = _after_tags(frame, end)
+        at = _after_tags(frame, at)
+
+
+def _after_tags(frame: memoryview, at: int) -> int:
+    count, at = read_unsigned_varint(frame, at)
+    for _ in range(count):
+        _, at = read_unsigned_varint(frame, at)
+        size, at = read_unsigned_varint(frame, at)
+        at += size
+    return at

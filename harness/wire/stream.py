@@ -15,8 +15,7 @@ import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
-from linkflap.harness.wire.bulk import Buffer, Pieces
-from linkflap.harness.wire.messages import LENGTH, frame_length
+from linkflap.harness.wire.messages import LENGTH, Buffer, Pieces, frame_length
 
 _WAKE_BYTES: Final = 512 << 10
 _MOST_PARTS: Final = 512

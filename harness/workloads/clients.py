@@ -1,24 +1,50 @@
 """All workload clients of a run together: the object that faults receive
-(harness.model.protocols.Clients), and that a run drives.
+(harness.model.protocols.Clients), and that a run drives. `make_all` creates the workloads: crews of
+linkflap's own clients, distributed among processes of a few each, and programs of the user's.
 
 Order at the end of a run: `stop_producers`, then `drain` of the readers, then `stop`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
+import msgspec
+
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.events import ClientsMoved
-from linkflap.harness.model.protocols import DiedProcess, Moment, Program, Recorder
+from linkflap.harness.model.protocols import Deployment, DiedProcess, Moment, Program, Recorder
+from linkflap.harness.model.scenario import Library, WorkloadSpec, libraries
+from linkflap.harness.model.security import OPEN, Principal, entered_by, security_of
 from linkflap.harness.model.wait import patient, until
-from linkflap.harness.workloads import COMMAND, groups
+from linkflap.harness.rundir import RunWriter
+from linkflap.harness.workloads import (
+    COMMAND,
+    KINDS,
+    check,
+    command,
+    context,
+    first_cluster,
+    groups,
+    jvms,
+    share_group,
+    topics_for,
+)
+from linkflap.harness.workloads.client import Numbers
 from linkflap.harness.workloads.command import Command
-from linkflap.harness.workloads.crew import Crew, Producers, WorkloadProgress
-from linkflap.harness.workloads.protocol import ClientState, KillAt
-from linkflap.harness.workloads.worker import Death, Worker
+from linkflap.harness.workloads.crew import (
+    ClientNames,
+    Crew,
+    Producers,
+    Readers,
+    ShareGroup,
+    WorkloadProgress,
+)
+from linkflap.harness.workloads.prefork import Prefork
+from linkflap.harness.workloads.protocol import ClientState, Host, Hosted, KillAt
+from linkflap.harness.workloads.worker import Worker
 
 _WORDS: Final[Mapping[Moment, str]] = {
     "any": "anything",
@@ -212,7 +238,7 @@ class WorkloadClients:
         for workload in workloads:
             workload.stop()
 
-    def deaths(self) -> Sequence[Death]:
+    def deaths(self) -> Sequence[DiedProcess]:
         """The deaths of client processes so far, in order; each was also recorded as an event."""
         every = [
             death
@@ -220,7 +246,7 @@ class WorkloadClients:
             for worker in workload.workers
             for death in worker.deaths
         ]
-        return sorted(every, key=attrgetter("time"))
+        return sorted(every, key=attrgetter("event.time"))
 
     def kill(
         self, cluster: str, *, workload: str, moment: Moment, by: str, within: float
@@ -233,8 +259,8 @@ class WorkloadClients:
         worker = self._victim(cluster, workload, moment)
         known = len(worker.deaths)
 
-        def died() -> Death | None:
-            return next((death for death in worker.deaths[known:] if death.by == by), None)
+        def died() -> DiedProcess | None:
+            return next((death for death in worker.deaths[known:] if death.event.by == by), None)
 
         worker.fall(KillAt(cluster=cluster, moment=moment), by=by)
         try:
@@ -321,3 +347,114 @@ class WorkloadClients:
     def progress(self) -> WorkloadProgress:
         """Counts so far over all clients; cheap, and safe from any thread."""
         return sum((workload.progress() for workload in self.workloads), WorkloadProgress())
+
+
+PER_PROCESS: Final = 3
+"""Clients of one process. A process costs about 20 MB; when it dies, only these clients lose their
+work in flight."""
+
+
+def _shared_out(
+    hosted: Sequence[Hosted], every: Sequence[Library]
+) -> Iterator[tuple[Library, Sequence[Hosted]]]:
+    """The clients of each process. All clients of a process have one library; several libraries
+    take turns, client by client."""
+    for number, library in enumerate(every):
+        own = hosted[number :: len(every)]
+        for first in range(0, len(own), PER_PROCESS):
+            yield library, own[first : first + PER_PROCESS]
+
+
+def make(
+    spec: WorkloadSpec,
+    *,
+    deployment: Deployment,
+    topics: Mapping[str, int],
+    writer: RunWriter,
+    seed: int,
+    names: ClientNames,
+    forks: Prefork,
+) -> Crew:
+    """A workload, not started. Only bootstrap servers of the deployment are used. `topics` is topic
+    -> partitions of all homes; the workload uses those named `<home>.*`. `names` and `forks` are
+    shared by the whole run. Raises InputError."""
+    clusters = {name: str(cluster.bootstrap) for name, cluster in deployment.clusters.items()}
+    links = {name: str(link.bootstrap) for name, link in deployment.links.items()}
+    root = writer.root.resolve()  # processes of clients work in a folder of their own
+    numbers = root / "logs" / "clients" / "numbers"
+    shared = context(
+        spec,
+        clusters=clusters,
+        links=links,
+        topics=topics,
+        writer=writer,
+        seed=seed,
+        numbers=Numbers(numbers),
+    )
+    cluster = first_cluster(shared)
+    principal: Principal = "reader" if KINDS[spec.kind].reads else "client"
+    entries = {
+        name: security_of(entered_by(cluster.bootstrap, principal))
+        for name, cluster in deployment.clusters.items()
+    }
+    hosted = [Hosted(name=names.next(spec.kind), cluster=cluster) for _ in range(spec.clients)]
+    host = Host(
+        spec=spec,
+        topics=topics,
+        seed=seed,
+        clusters=clusters,
+        links=links,
+        root=str(root),
+        numbers=str(numbers),
+        clients=(),
+        entries={name: entry for name, entry in entries.items() if entry != OPEN},
+    )
+    workers = []
+    for library, some in _shared_out(hosted, libraries(spec.library)):
+        name = names.next("clients")
+        vm = jvms.jvm(library, root / "logs" / "clients" / f"{name}-jvm.log")
+        workers.append(
+            Worker(name, msgspec.structs.replace(host, clients=tuple(some), jvm=vm), writer, forks)
+        )
+    if spec.kind == share_group.KIND:
+        return ShareGroup(spec, workers, shared)
+    if KINDS[spec.kind].reads:
+        return Readers(spec, workers, shared)
+    return Producers(spec, workers, shared.topics)
+
+
+def make_all(
+    specs: Sequence[WorkloadSpec],
+    *,
+    deployment: Deployment,
+    topics: Mapping[str, int],
+    writer: RunWriter,
+    seed: int,
+) -> list[Crew]:
+    """Workloads that are not started yet; `topics` is topic -> partitions of all homes. Raises
+    InputError."""
+    names, forks = ClientNames(), Prefork()
+    return [
+        Command(spec, names.next(COMMAND), deployment, writer)
+        if spec.kind == COMMAND
+        else make(
+            spec,
+            deployment=deployment,
+            topics=topics_for(spec, specs, topics),
+            writer=writer,
+            seed=seed,
+            names=names,
+            forks=forks,
+        )
+        for spec in specs
+    ]
+
+
+def check_all(specs: Sequence[WorkloadSpec]) -> None:
+    """Raises InputError for an unknown kind, option or program."""
+    for spec in specs:
+        if spec.kind == COMMAND:
+            command.check(spec)
+        else:
+            check(spec)
+            jvms.check(spec)

@@ -23,7 +23,8 @@ from confluent_kafka.admin import AdminClient
 from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.user_programs import Foreign, program
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.events import ClientRestarted, ProgramStarted
+from linkflap.harness.model.events import ITSELF, ClientDied, ClientRestarted, ProgramStarted
+from linkflap.harness.model.protocols import Deployment, DiedProcess
 from linkflap.harness.model.scenario import IN, WorkloadSpec, full_names, libraries
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import (
@@ -38,9 +39,8 @@ from linkflap.harness.rundir import RunWriter
 from linkflap.harness.wire.offsets import Bound, bounds, quiet
 from linkflap.harness.workloads import COMMAND_OPTIONS, jvms
 from linkflap.harness.workloads.client import value_of
-from linkflap.harness.workloads.crew import Addresses, Producers, WorkloadProgress
-from linkflap.harness.workloads.protocol import KilledAt
-from linkflap.harness.workloads.worker import Death, Member
+from linkflap.harness.workloads.crew import Producers, WorkloadProgress
+from linkflap.harness.workloads.worker import Member, signal_name
 
 _ASK: Final = 2.0
 
@@ -48,9 +48,9 @@ _ASK: Final = 2.0
 class WrittenOffsets:
     """Samples of the ends of some topics, by cluster: the time, and the number of offsets."""
 
-    def __init__(self, topics: Sequence[str], addresses: Addresses) -> None:
+    def __init__(self, topics: Sequence[str], deployment: Deployment) -> None:
         self.topics = topics
-        self._addresses = addresses
+        self._deployment = deployment
         self._admins: dict[str, AdminClient] = {}
         self._samples: dict[str, list[tuple[int, int]]] = {}
 
@@ -92,7 +92,7 @@ class WrittenOffsets:
 
     def _bounds(self, cluster: str, which: Bound) -> Mapping[TopicPartition, int]:
         admin = self._admins.setdefault(
-            cluster, AdminClient(quiet(self._addresses.clusters[cluster].bootstrap))
+            cluster, AdminClient(quiet(self._deployment.clusters[cluster].bootstrap))
         )
         known = admin.list_topics(timeout=_ASK).topics if self.topics else {}
         partitions = [
@@ -188,18 +188,18 @@ class Command(Producers):
     """One program. Called by the run's thread and those of faults."""
 
     def __init__(
-        self, spec: WorkloadSpec, name: str, addresses: Addresses, writer: RunWriter
+        self, spec: WorkloadSpec, name: str, deployment: Deployment, writer: RunWriter
     ) -> None:
         """Raises InputError where it is to be recorded and nothing there records."""
-        if spec.record and not addresses.recorders:
+        if spec.record and not deployment.recorders:
             raise InputError(
                 'record = "wire" is of linkflap run, which starts recorders, and these clusters '
                 "have none; leave it out"
             )
         super().__init__(spec, (), {})
         self.name, self.cluster = name, spec.home
-        self._addresses, self._writer = addresses, writer
-        self._written = WrittenOffsets(full_names(spec, spec.writes), addresses)
+        self._deployment, self._writer = deployment, writer
+        self._written = WrittenOffsets(full_names(spec, spec.writes), deployment)
         folder = writer.logs / "commands" / name
         self._address_file = folder / "address"
         self._foreign = Foreign(
@@ -221,7 +221,7 @@ class Command(Producers):
         return {
             **{
                 f"LINKFLAP_BOOTSTRAP_{name}": self._bootstrap(name)
-                for name in self._addresses.clusters
+                for name in self._deployment.clusters
             },
             **self._secured(),
             **jvms.given(libraries(self.spec.library)[0]),
@@ -235,7 +235,7 @@ class Command(Producers):
         librdkafka's."""
         entries = {
             name: security_of(entered_by(cluster.bootstrap, "client"))
-            for name, cluster in self._addresses.clusters.items()
+            for name, cluster in self._deployment.clusters.items()
         }
         return {
             f"LINKFLAP_{kind}_{name}": path
@@ -246,10 +246,10 @@ class Command(Producers):
 
     def _bootstrap(self, cluster: str) -> str:
         if self.spec.options.get("via") == "proxy":
-            return self._addresses.links[f"*->{cluster}"].bootstrap
+            return self._deployment.links[f"*->{cluster}"].bootstrap
         if self.spec.record:
-            return self._addresses.recorders[cluster].bootstrap
-        return self._addresses.clusters[cluster].bootstrap
+            return self._deployment.recorders[cluster].bootstrap
+        return self._deployment.clusters[cluster].bootstrap
 
     # The steps of a run, in order.
 
@@ -305,7 +305,7 @@ class Command(Producers):
                 and child.end_group() is not None
                 and (self.once or now() >= self._started_at + AGAIN_AFTER)
             ):
-                self._died(child, by="itself", again=not self.once and self._starts < MOST_STARTS)
+                self._died(child, by=ITSELF, again=not self.once and self._starts < MOST_STARTS)
                 if self._wanted:
                     self._begin()
             if now() >= self._looked_at + LOOKS_EVERY:
@@ -313,23 +313,22 @@ class Command(Producers):
                 self._written.sample(self.cluster)
             return self._written.since(cluster, since) if cluster else 0
 
-    def _died(self, child: Child, *, by: str, again: bool) -> Death:
+    def _died(self, child: Child, *, by: str, again: bool) -> DiedProcess:
         status = child.end_group() or 0
-        death = Death(
-            time=now(),
+        died = ClientDied(
             process=self.name,
-            pid=child.pid,
             by=by,
+            pid=child.pid,
             clients=(self.name,),
             clusters=(self.cluster,),
             status=status,
+            signal=signal_name(status),
             in_flight=(),
-            torn=0,
+            torn_bytes=0,
             last_words=tuple(self._foreign.last_words().splitlines()[-_WORDS:]),
-            falling=KilledAt(client=self.name, operation=0, moment="any"),
-            idle=False,
+            again=again,
         )
-        self._writer.write(death.event(again=again))
+        death = DiedProcess(event=self._writer.write(died), expected=0)
         self._wanted = again
         self._child = None
         return death
@@ -410,7 +409,7 @@ class Command(Producers):
 
     # Calls of faults.
 
-    def kill(self, *, by: str) -> Death:
+    def kill(self, *, by: str) -> DiedProcess:
         """Kills its process group (SIGKILL) and starts it again. Raises InputError when it does not
         run."""
         with self._lock:

@@ -8,7 +8,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Final, Protocol
+from typing import Final
 
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.history import SHARE_LOCK_MS
@@ -23,24 +23,6 @@ Ends = Mapping[str, Mapping[tuple[str, int], int]]
 
 SETTLE_WITHIN = 3 * GRACE
 JOIN_WITHIN = 6 * GRACE
-
-
-class Bootstrap(Protocol):
-    """Something with bootstrap servers: a Cluster, or a Link."""
-
-    @property
-    def bootstrap(self) -> str: ...
-
-
-class Addresses(Protocol):
-    """The part of a Deployment that clients need."""
-
-    @property
-    def clusters(self) -> Mapping[str, Bootstrap]: ...
-    @property
-    def links(self) -> Mapping[str, Bootstrap]: ...
-    @property
-    def recorders(self) -> Mapping[str, Bootstrap]: ...
 
 
 class ClientNames:

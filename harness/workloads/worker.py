@@ -20,7 +20,7 @@ import socket
 import textwrap
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -32,9 +32,9 @@ from linkflap.harness.model.errors import (
     InputError,
     LinkflapError,
 )
-from linkflap.harness.model.events import ClientDied, ClientRestarted, InFlight
+from linkflap.harness.model.events import ITSELF, ClientDied, ClientRestarted, InFlight
 from linkflap.harness.model.history import Operation
-from linkflap.harness.model.protocols import Running
+from linkflap.harness.model.protocols import DiedProcess, Running
 from linkflap.harness.model.wait import now, until
 from linkflap.harness.rundir import LastRows, RunWriter, last_rows
 from linkflap.harness.workloads.prefork import Prefork
@@ -123,73 +123,10 @@ _LINES: Final = 3
 _WIDTH: Final = 160
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
-    """One death. `by` is a fault's id, or itself. `in_flight` are the operations that never
-    returned; those of a user's program are unknown. `falling` is the last report of a process that
-    was ordered to die at some moment. `idle`: the process had made no progress since its start."""
-
-    time: int
-    process: str
-    pid: int
-    by: str
-    clients: tuple[str, ...]
-    clusters: tuple[str, ...]
-    status: int
-    in_flight: tuple[InFlight, ...]
-    torn: int
-    last_words: tuple[str, ...]
-    falling: KilledAt | None
-    idle: bool
-
-    @property
-    def expected(self) -> int | None:
-        """The operation that it reported as in flight right before it was killed; 0 for a reader,
-        None without a report."""
-        return None if self.falling is None else self.falling.operation
-
-    @property
-    def how(self) -> str:
-        """How the process ended, in words."""
-        return (
-            f"killed by {signal_name(self.status)}"
-            if self.status < 0
-            else f"exit status {self.status}"
-        )
-
-    @property
-    def sentence(self) -> str:
-        """The death in one sentence."""
-        by = "by itself" if self.by == ITSELF else f"by fault {self.by}"
-        flying = f"{len(self.in_flight)} operation{'s' * (len(self.in_flight) != 1)} in flight"
-        words = f"; its last words: {' | '.join(self.last_words)}" if self.last_words else ""
-        return (
-            f"process {self.process} of {', '.join(self.clients)} died {by} ({self.how}), "
-            f"{flying}{words}"
-        )
-
-    def event(self, *, again: bool) -> ClientDied:
-        """As an event."""
-        return ClientDied(
-            process=self.process,
-            by=self.by,
-            pid=self.pid,
-            clients=self.clients,
-            clusters=self.clusters,
-            status=self.status,
-            signal=signal_name(self.status) if self.status < 0 else "",
-            in_flight=self.in_flight,
-            torn_bytes=self.torn,
-            last_words=self.last_words,
-            again=again,
-        )
-
-
-ITSELF: Final = "itself"
-
-
 def signal_name(status: int) -> str:
-    """The signal of a negative exit status."""
+    """The signal of a negative exit status; empty without one."""
+    if status >= 0:
+        return ""
     try:
         return signal.Signals(-status).name
     except ValueError:
@@ -264,37 +201,45 @@ class Deaths:
         """A fault orders its death, or cancels the order."""
         self.order, self._killer, self.falling = order, by, None
 
-    def examined(self, members: Sequence[Member], *, pid: int, status: int, began: int) -> Death:
-        """Examines the process that began at this time and has just ended."""
+    def examined(
+        self, members: Sequence[Member], *, pid: int, status: int, began: int, ending: bool
+    ) -> DiedProcess:
+        """Examines the process that began at this time and has just ended. `ending`: it was to end,
+        and is not started again."""
         killed = status == -signal.SIGKILL and self.falling is not None
-        rows = {member.name: last_rows(self._root, member.name) for member in members}
-        in_flight = [
-            op
-            for mine in rows.values()
-            for op in _unreturned(mine.operations)
-            if op.number not in self._never_returned
-        ]
-        self._never_returned.update(op.number for op in in_flight)
-        death = Death(
-            time=now(),
+        rows = [last_rows(self._root, member.name) for member in members]
+        idle = not any(_worked(mine, began) for mine in rows)
+        self.in_vain = self.in_vain + (now() - began < SOON) if idle else 0
+        event = ClientDied(
             process=self._name,
-            pid=pid,
             by=self._killer if killed else ITSELF,
+            pid=pid,
             clients=tuple(member.name for member in members),
             clusters=tuple(sorted({member.cluster for member in members})),
             status=status,
-            in_flight=tuple(map(_short, in_flight)),
-            torn=sum(mine.torn for mine in rows.values()),
+            signal=signal_name(status),
+            in_flight=self._in_flight(rows),
+            torn_bytes=sum(mine.torn for mine in rows),
             last_words=tuple(_last_words(self._log)),
-            falling=self.falling,
-            idle=not any(_worked(mine, began) for mine in rows.values()),
+            again=not (ending or self.never_restarted),
         )
-        self.in_vain = 0 if not death.idle else self.in_vain + (death.time - began < SOON)
+        expected = self.falling.operation if self.falling else None
         self.count += 1
         self.falling = None
         if killed:
             self.order, self._killer = None, ""
-        return death
+        return DiedProcess(event=event, expected=expected)
+
+    def _in_flight(self, rows: Sequence[LastRows]) -> tuple[InFlight, ...]:
+        """The operations that never returned and were in flight at no earlier death."""
+        flying = [
+            op
+            for mine in rows
+            for op in _unreturned(mine.operations)
+            if op.number not in self._never_returned
+        ]
+        self._never_returned.update(op.number for op in flying)
+        return tuple(map(_short, flying))
 
 
 _MOST: Final = 8
@@ -357,7 +302,7 @@ class Worker:
             Member(name=each.name, cluster=each.cluster, paused=each.paused)
             for each in host.clients
         ]
-        self.deaths: list[Death] = []
+        self.deaths: list[DiedProcess] = []
         self.given_up = ""
         self.ready = False
         """Whether the process last reported that its clients would begin at once."""
@@ -593,7 +538,13 @@ class Worker:
             death = (
                 None
                 if expected
-                else examined(self.members, pid=child.pid, status=status, began=self._began)
+                else examined(
+                    self.members,
+                    pid=child.pid,
+                    status=status,
+                    began=self._began,
+                    ending=self._ending,
+                )
             )
             for member in self.members:
                 member.died(number)
@@ -601,8 +552,8 @@ class Worker:
         if death is not None:
             self._report(death)
 
-    def _report(self, death: Death) -> None:
-        self._writer.write(death.event(again=not self._gone))
+    def _report(self, death: DiedProcess) -> None:
+        death = replace(death, event=self._writer.write(death.event))
         if self._gone and not self._ending:
             self.given_up = (
                 f"{death.sentence}, {self._fate.in_vain} times in a row; see {self._log}"

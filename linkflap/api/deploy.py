@@ -37,7 +37,7 @@ from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import Run, RunWriter
-from linkflap.harness.workloads.make_crew import check_all, make_all
+from linkflap.harness.workloads.clients import check_all, make_all
 from linkflap.recording import run_end
 from linkflap.recording.run import check_recorded, on_the_wire, recorded
 from linkflap.recording.run_end import drain
@@ -281,7 +281,7 @@ class _Session:
         self._settings = SettingsSampler(bootstraps, self._topics, writer)
         crews = make_all(
             [w for w in scenario.workloads if not w.command],  # the caller starts its programs
-            addresses=deployment,
+            deployment=deployment,
             topics=self._topics,
             writer=writer,
             seed=scenario.seed,

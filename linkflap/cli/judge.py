@@ -7,18 +7,17 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
-from linkflap.cli.output import annotate
+from linkflap.cli.output import annotate, options
 
 if TYPE_CHECKING:
     from linkflap.report.progress import Progress
     from linkflap.spark_verify.verdict.judge import Judgement
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-_OPTIONS: Final = (
+spark_options = options(
     click.option(
         "--master",
         default="",
@@ -32,13 +31,7 @@ _OPTIONS: Final = (
         help="A Spark setting, e.g. spark.executor.memory=4g.",
     ),
 )
-
-
-def spark_options(command: Command) -> Command:
-    """Adds the options of Spark: its master and its settings."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+"""Adds the options of Spark: its master and its settings."""
 
 
 class SparkOptions(TypedDict, total=False):

@@ -7,13 +7,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 import click
 
-from linkflap.harness.guarantees.copied import PRESETS
+from linkflap.cli.output import options as several
+from linkflap.harness.guarantees import PRESETS
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.scenario import Option
@@ -64,9 +65,6 @@ class Choice(click.Choice[str]):
         return value
 
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
 _RATE: Final = 20.0
 """MB a second: the default of `--rate`."""
 
@@ -76,7 +74,7 @@ _PROMOTION: Final = re.compile(
 )
 
 
-_OPTIONS: Final = (
+copied_logs = several(
     click.option("--logs", multiple=True, metavar="CLUSTER=DIR",
         help="Log directory of a cluster, judged without a client history."),
     click.option("--bootstrap", multiple=True, metavar="CLUSTER=HOST:PORT",
@@ -114,13 +112,7 @@ _OPTIONS: Final = (
         help="Whether mirrored batches keep the source's leader epochs.",
     ),
 )  # fmt: skip
-
-
-def copied_logs(command: Command) -> Command:
-    """Adds the options that describe logs."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+"""Adds the options that describe logs."""
 
 
 class LogOptions(TypedDict):

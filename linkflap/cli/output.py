@@ -18,9 +18,9 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO, cast
+from typing import TYPE_CHECKING, Final, TextIO, TypeVar, cast
 
 import click
 
@@ -31,6 +31,20 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from linkflap.report.progress import Progress
+
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def options(*every: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Adds several options to a command, in this order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(every):
+            command = option(command)
+        return command
+
+    return add
 
 
 STANDARD_OUTPUT: Final = 1

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -18,6 +18,7 @@ from linkflap.cli.images import runtime_option
 from linkflap.cli.judge import judge
 from linkflap.cli.log_options import mirror_options
 from linkflap.cli.output import NOTES, RUNS, check_output, new_folder
+from linkflap.cli.output import options as several
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.payload import drawn_seed
 from linkflap.harness.model.scenario import LIBRDKAFKA, Budgets, Scenario, add_readers, unread
@@ -105,8 +106,7 @@ def _budgets(budgets: Budgets) -> str:
     return f"; at most {', '.join(parts)}" if parts else ""
 
 
-Command = TypeVar("Command", bound=Callable[..., object])
-_OPTIONS: Final = (
+recording_options = several(
     click.option(
         "--set",
         "options",
@@ -134,13 +134,7 @@ _OPTIONS: Final = (
     click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout."),
     click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there."),
 )
-
-
-def recording_options(command: Command) -> Command:
-    """Adds the options of all commands that record a run."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+"""Adds the options of all commands that record a run."""
 
 
 @click.command()
@@ -265,7 +259,8 @@ def run(
         runtime = runtimes.usual(chosen.topology, runtime, chosen.runtime)
     if recorded is not None:
         chosen = with_programs_recorded(chosen, recorded)
-    _check_kafka(scenario_name, chosen, runtime)
+    if scenario_file.is_file(scenario_name):
+        scenario_file.check_kafka(Path(scenario_name), chosen, runtime)
     _save(chosen, runtime, saved, dry_run=dry_run)
     single = {"keep": keep, "json": as_json, "no_verify": no_verify}
     _check_repeated(chosen, runtime, count, until_fail=until_fail, single=single)
@@ -289,14 +284,6 @@ def run(
     if no_verify:
         return _leave_unjudged(chosen, folder, as_json=as_json)
     return judge([folder], NOTES.through, as_json=as_json, junit=junit, file=scenario_name)
-
-
-def _check_kafka(name: str, chosen: Scenario, runtime: str) -> None:
-    """Raises InputError with the scenario file's line for a Kafka that the runtime cannot run."""
-    from linkflap.chaos import scenario_file
-
-    if scenario_file.is_file(name):
-        scenario_file.check_kafka(Path(name), chosen, runtime)
 
 
 def _check_repeated(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 import click
 
@@ -17,6 +17,7 @@ from linkflap.cli.judge import judge, spark_options
 from linkflap.cli.log_options import LogOptions, copied_logs, live_logs_request, logs_request
 from linkflap.cli.output import NOTES, RUNS, check_junit, check_output, new_folder
 from linkflap.harness.model.errors import WRONG_INPUT, InputError
+from linkflap.harness.model.verdict import Verdict
 
 if TYPE_CHECKING:
     from linkflap.harness.capture.live.record import LiveLogsRequest
@@ -26,14 +27,6 @@ _OUT: Final = (
     f"The folder to make: for logs, their run directory (by default a new one in {RUNS}/); for "
     "RUNDIR, the folder of the verdict."
 )
-
-
-class VerifyCommand(Protocol):
-    """Judges run directories and prints the results; returns the exit code."""
-
-    def __call__(
-        self, folders: Sequence[Path], *, out: Mapping[Path, Path] | None = ...
-    ) -> int: ...
 
 
 @click.command()
@@ -82,7 +75,11 @@ def verify(
         judge, through=NOTES.through, as_json=as_json, junit=junit, master=master, spark=spark
     )
     if asked is None and live is None:
-        return _judge_again(folders, out, judged)
+        readable, refused = _readable(folders)
+        code = judged(readable, out=_outs(readable, out))
+        for reason in refused:
+            click.echo(f"linkflap: {reason}", err=True)
+        return WRONG_INPUT if refused and code != Verdict.INVALID.exit_code else code
     folder = out or new_folder("logs")
     check_output(folder, out, junit)
     command = shlex.join(["linkflap", *_without_out(sys.argv[1:])])
@@ -130,8 +127,9 @@ def _outs(folders: Sequence[Path], out: Path | None) -> dict[Path, Path]:
     return {folder: out / folder.resolve().name for folder in folders}
 
 
-def _judge_again(folders: Sequence[Path], out: Path | None, judged: VerifyCommand) -> int:
-    from linkflap.harness.model.verdict import Verdict
+def _readable(folders: Sequence[Path]) -> tuple[list[Path], list[InputError]]:
+    """The run directories that can be judged, and why the others cannot. Raises InputError if none
+    can."""
     from linkflap.harness.rundir import RunReader
     from linkflap.spark_verify.read.plan import plan
 
@@ -145,7 +143,4 @@ def _judge_again(folders: Sequence[Path], out: Path | None, judged: VerifyComman
             refused.append(unreadable)
     if not readable:
         raise refused[0]
-    code = judged(readable, out=_outs(readable, out))
-    for reason in refused:
-        click.echo(f"linkflap: {reason}", err=True)
-    return WRONG_INPUT if refused and code != Verdict.INVALID.exit_code else code
+    return readable, refused

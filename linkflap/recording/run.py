@@ -45,8 +45,7 @@ from linkflap.harness.model.threads import side_by_side, stop_all
 from linkflap.harness.model.wait import now, patient, until
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads import jvms
-from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.make_crew import check_all, make_all
+from linkflap.harness.workloads.clients import WorkloadClients, check_all, make_all
 from linkflap.recording.run_end import (
     await_progress,
     broken_off,
@@ -312,7 +311,7 @@ def perform(
     clients = WorkloadClients(
         make_all(
             scenario.workloads,
-            addresses=deployment,
+            deployment=deployment,
             topics=topics,
             writer=writer,
             seed=scenario.seed,

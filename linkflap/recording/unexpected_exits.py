@@ -10,9 +10,10 @@ import contextlib
 import signal
 import textwrap
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from linkflap.chaos.faults import OF_CLIENTS
+from linkflap.chaos.schedule import Player
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import BrokerDied, MirrorCrashed, RecorderDied
@@ -27,17 +28,11 @@ _LAST: Final = 2
 _WIDTH: Final = 120
 
 
-class Playing(Protocol):
-    """Says which faults may have something broken right now."""
-
-    def under_way(self) -> Sequence[FaultSpec]: ...
-
-
 class UnexpectedExits:
     """Polled by the run's own thread. `found` gets one sentence for each exit; `clusters` are those
     whose brokers exited, `mirrors` the links whose mirrors did."""
 
-    def __init__(self, world: World, player: Playing, found: list[str]) -> None:
+    def __init__(self, world: World, player: Player, found: list[str]) -> None:
         self._world, self._player, self._found = world, player, found
         self._seen: set[str] = set()
         self.clusters: set[str] = set()
@@ -191,8 +186,8 @@ class Ticker:
         for exit_ in self._exits.look():
             self._progress.note(exit_)
         for died in self._world.clients.deaths():
-            if (died.process, died.pid) not in self._noted:
-                self._noted.add((died.process, died.pid))
+            if (died.event.process, died.event.pid) not in self._noted:
+                self._noted.add((died.event.process, died.event.pid))
                 self._progress.note(died.sentence)
         if now() - self._counted >= COUNT_EVERY:
             self._counted = now()

@@ -104,7 +104,7 @@ def test_a_partition_needs_a_peer() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(IN_CONTAINERS))
-def test_what_is_done_to_containers_is_refused_where_there_are_none(name: str) -> None:
+def test_container_faults_are_refused_without_containers(name: str) -> None:
     brokers = {
         number: SimpleNamespace(id=number, state="running", confines=None) for number in (1, 2)
     }

@@ -50,7 +50,7 @@ def obeys(kind: type, protocol: type) -> None:
 
 
 @pytest.mark.parametrize("kind", PROMISED)
-def test_what_runtimes_make_obeys_its_protocol(kind: type) -> None:
+def test_objects_of_a_runtime_obey_their_protocol(kind: type) -> None:
     obeys(kind, PROMISED[kind])
 
 
@@ -81,7 +81,7 @@ def test_a_kafka_that_there_is_not_is_refused_before_anything_starts(name: str, 
         ("linkflap.harness.runtimes.docker.container", "ContainerRun"),
     ],
 )
-def test_what_runs_can_be_broken_in_the_same_ways_wherever_it_runs(module: str, kind: str) -> None:
+def test_process_and_container_can_be_broken_in_the_same_ways(module: str, kind: str) -> None:
     obeys(getattr(import_module(module), kind), protocols.Running)
 
 

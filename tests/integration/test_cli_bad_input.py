@@ -135,14 +135,14 @@ def test_wrong_input_is_one_sentence_and_leaves_nothing(
     assert made(work) == before
 
 
-def test_wrong_ports_are_wrong_input(work: Path, tmp_path: Path) -> None:
-    env = environment(tmp_path / "ledger", LINKFLAP_PORTS="many")
-    fails(work, env, 254, "LINKFLAP_PORTS", RUN)
-
-
-def test_too_few_ports(work: Path, tmp_path: Path) -> None:
-    env = environment(tmp_path / "ledger", LINKFLAP_PORTS="28100-28104")
-    fails(work, env, 255, "28100.*28104.*LINKFLAP_PORTS", RUN)
+@pytest.mark.parametrize(
+    ("ports", "code", "says"),
+    [("many", 254, "LINKFLAP_PORTS"), ("28100-28104", 255, "28100.*28104.*LINKFLAP_PORTS")],
+)
+def test_ports_that_are_wrong_or_too_few_are_refused(
+    work: Path, tmp_path: Path, ports: str, code: int, says: str
+) -> None:
+    fails(work, environment(tmp_path / "ledger", LINKFLAP_PORTS=ports), code, says, RUN)
 
 
 def bare(tmp_path: Path) -> dict[str, str]:

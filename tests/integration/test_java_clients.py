@@ -220,8 +220,8 @@ def test_clients_whose_jvm_dies_begin_anew(tmp_path: Path) -> None:
         eventually(
             "its clients to begin anew", lambda: made.clients.done_since_restart(worker.name)
         )
-    (death,) = made.clients.deaths()
-    assert death.status == 4
+    (died,) = made.clients.deaths()
+    assert died.event.status == 4
     assert found(folder) == {}
 
 

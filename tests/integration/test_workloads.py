@@ -292,14 +292,14 @@ def test_clients_that_are_killed_leave_what_they_wrote_and_those_after_them_go_o
     committing = clients.kill(
         "A", workload="transactional", moment="commit", by="commit", within=60
     )
-    assert committing.expected in [flying.operation for flying in committing.in_flight]
+    assert committing.expected in [flying.operation for flying in committing.event.in_flight]
     eventually(
-        "the producers to work again", lambda: clients.done_since_restart(committing.process)
+        "the producers to work again", lambda: clients.done_since_restart(committing.event.process)
     )
     holding = clients.kill(
         "A", workload="transactional", moment="transaction", by="transaction", within=60
     )
-    assert holding.expected in [flying.operation for flying in holding.in_flight]
+    assert holding.expected in [flying.operation for flying in holding.event.in_flight]
     others = [
         clients.kill("A", workload=kind, moment="any", by=kind, within=60)
         for kind in ("idempotent", "zombie", "readers")
@@ -308,8 +308,8 @@ def test_clients_that_are_killed_leave_what_they_wrote_and_those_after_them_go_o
     os.kill(assigned.pid, signal.SIGABRT)
     eventually("all deaths to be noticed", lambda: len(clients.deaths()) == 6)
     for death in clients.deaths():
-        works = partial(clients.done_since_restart, death.process)
-        eventually(f"{death.clients} to work again", works)
+        works = partial(clients.done_since_restart, death.event.process)
+        eventually(f"{death.event.clients} to work again", works)
     clients.stop_producers()
     everything, committed = rig.log("A"), rig.log("A", "read_committed")
     clients.drain({"A": rig.ends("A")}, within=120)
@@ -322,7 +322,7 @@ def test_clients_that_are_killed_leave_what_they_wrote_and_those_after_them_go_o
         o.number for o in returns(operations)
     }
     assert unreturned == {
-        flying.operation for death in clients.deaths() for flying in death.in_flight
+        flying.operation for death in clients.deaths() for flying in death.event.in_flight
     }
     assert {
         committing.expected,

@@ -131,7 +131,7 @@ def test_an_answer_that_names_brokers_names_their_proxies_and_is_otherwise_the_s
     assert LENGTH.unpack(changed[:4])[0] == len(changed) - 4
 
 
-def test_all_else_passes_byte_for_byte_however_it_is_split() -> None:
+def test_other_answers_pass_byte_for_byte_in_pieces_of_any_size() -> None:
     other = LENGTH.pack(4 + 30) + (9).to_bytes(4) + bytes(range(30))
     naming = bytes(encode_response("metadata", 12, 7, metadata(12)))
     for size in range(1, len(naming) + len(other)):
@@ -210,7 +210,7 @@ def test_an_answer_that_must_be_changed_and_cannot_be_read_does_not_pass(version
         fed(through.responses, LENGTH.pack(4 + 3) + (7).to_bytes(4) + b"???")
 
 
-def test_what_is_no_frame_of_kafkas_does_not_pass() -> None:
+def test_bytes_that_are_no_kafka_frame_do_not_pass() -> None:
     with pytest.raises(Malformed):
         fed(connection().responses, b"HTTP/1.1 200 OK\r\n")
 

@@ -35,7 +35,7 @@ def test_importing_it_imports_nothing_else() -> None:
     assert done.stdout.strip() == "['linkflap']"
 
 
-def test_nothing_else_is_imported_by_pytest_where_no_test_uses_it(tmp_path: Path) -> None:
+def test_plugin_imports_two_modules_if_no_test_uses_linkflap(tmp_path: Path) -> None:
     """The plugin then imports two modules, whatever else linkflap needs."""
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "conftest.py").write_text(

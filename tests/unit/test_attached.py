@@ -82,7 +82,9 @@ def refused(*words: str) -> str:
         (["round-trip"], "a failback begins on clusters that linkflap has started"),
     ],
 )
-def test_what_would_touch_more_than_the_runs_own_is_refused(words: list[str], says: str) -> None:
+def test_run_that_would_change_more_than_its_own_topics_is_refused(
+    words: list[str], says: str
+) -> None:
     assert says in refused(words[0], "--topology", TOPOLOGY, *words[1:])
 
 
@@ -214,7 +216,7 @@ def test_clients_go_by_the_proxies_and_the_mirror_is_mirror_maker() -> None:
     assert runtimes.usual(chosen.topology, "docker") == ATTACHED
 
 
-def test_nobody_starts_clusters_that_run_already(tmp_path: Path) -> None:
+def test_runtimes_refuse_to_start_clusters_that_run_already(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"play a scenario on them with linkflap\.run"):
         deploy(TOPOLOGY)
     with pytest.raises(InputError, match="play a scenario on them with linkflap run"):
@@ -237,7 +239,7 @@ def broker_of(tmp_path: Path, **commands: tuple[str, ...]) -> AttachedBroker:
     )
 
 
-def test_what_a_command_printed_is_not_among_the_data_that_is_removed(tmp_path: Path) -> None:
+def test_output_of_a_command_outlives_the_data_of_its_broker(tmp_path: Path) -> None:
     broker = broker_of(tmp_path, kill=("sh", "-c", "echo not allowed; exit 3"), start=("true",))
     with pytest.raises(FaultError, match=f"status 3; see {re.escape(str(broker.log))}"):
         broker.kill()
@@ -321,7 +323,7 @@ def test_a_broker_that_runs_though_its_command_failed_is_not_started_again(
 
 
 @pytest.mark.parametrize("verb", ["kill", "start"])
-def test_what_a_command_that_hangs_has_started_is_ended_unless_it_may_be_a_broker(
+def test_children_of_a_hanging_command_are_ended_unless_they_may_be_a_broker(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str
 ) -> None:
     monkeypatch.setattr(broker_commands, "ENDS_WITHIN", 0.5)
@@ -339,7 +341,7 @@ def test_what_a_command_that_hangs_has_started_is_ended_unless_it_may_be_a_broke
     until(lambda: identify(child) is None, within=20, what="the child to be gone")
 
 
-def test_what_a_dead_run_made_is_removed_when_the_broker_that_was_started_serves(
+def test_topics_of_a_dead_run_are_removed_once_the_started_broker_serves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     not_yet = [KafkaException(KafkaError(KafkaError._TRANSPORT))] * 2

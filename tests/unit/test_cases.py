@@ -94,7 +94,7 @@ def test_expectations_by_release_client_and_protocol() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["4.3", "latest", "", "4.3.x"])
-def test_what_is_no_release_is_refused(wrong: str) -> None:
+def test_text_that_is_no_release_is_refused(wrong: str) -> None:
     with pytest.raises(InputError, match=r"is no release; write one as 4\.3\.1"):
         number(wrong)
 
@@ -209,7 +209,7 @@ def test_variants_that_a_case_is_not_played_with() -> None:
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", ""])
-def test_what_is_no_shard_is_refused(text: str) -> None:
+def test_text_that_is_no_shard_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"is not of the form K/N"):
         shard(text)
 
@@ -268,7 +268,7 @@ def test_a_case_that_needs_a_build_is_not_started_with_jars_that_lack_it(
     assert not (tmp_path / "runs").exists()
 
 
-def test_what_maven_lists_as_coordinates() -> None:
+def test_list_of_maven_is_read_as_coordinates() -> None:
     text = (
         "\nThe following files have been resolved:\n   "
         "org.apache.kafka:kafka-clients:jar:3.7.1:runtime\n   "
@@ -571,7 +571,7 @@ def test_connections_to_the_proxies_of_a_link() -> None:
     assert connections([], {20000}) == frozenset()
 
 
-def test_what_of_a_target_is_committed_and_what_its_offset_syncs_say(tmp_path: Path) -> None:
+def test_committed_records_and_offset_syncs_are_read_from_a_target(tmp_path: Path) -> None:
     ours: dict[str, Any] = {"pid": 5, "epoch": 0, "transactional": True}
     data = [
         written(0, [record(b"aborted")], seq=0, **ours),

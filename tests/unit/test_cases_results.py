@@ -47,7 +47,7 @@ def a_row(
     return StoredResult(**values | changed)
 
 
-def test_what_has_to_be_reproduced_again() -> None:
+def test_regression_plays_the_newest_release_on_which_a_case_showed() -> None:
     rows = [
         a_row(version="4.3.0"),
         a_row(version="4.3.1", shown=2),
@@ -143,7 +143,7 @@ def test_results_are_stored_and_added_up(tmp_path: Path) -> None:
     assert page.index("| 4.2.0 | librdkafka") < page.index("| 4.3.1 | librdkafka")
 
 
-def test_what_was_tried_is_written_of_every_case_that_did_not_show_on_a_release() -> None:
+def test_every_case_that_never_showed_says_in_what_ways_it_was_tried() -> None:
     found: dict[str, list[results.CaseTally]] = {}
     for key, tally in results.tallies(results.load(results.STORED)).items():
         found.setdefault(key[0], []).append(tally)

@@ -157,7 +157,7 @@ def test_records_of_a_range_follow_from_any_of_it() -> None:
     ]
 
 
-def test_of_one_cluster_and_not_of_another() -> None:
+def test_anomaly_on_another_cluster_is_no_consequence() -> None:
     other = found("ghost-ack", "ghost-ack", 3, cluster="C", producer_id=6, uid=uid(9, 1))
     assert ranked(collision(6), other) == [("producer-id-collision", {}), ("ghost-ack", {})]
 
@@ -285,14 +285,14 @@ def test_a_transaction_of_several_partitions_is_counted_once(
         assert number_of(REGISTRY[check], declared, [*wide, more]) == 2
 
 
-def test_what_was_logged_is_quoted_in_the_sentence() -> None:
+def test_log_line_is_quoted_in_the_cause() -> None:
     said = show(
         [lost(12, 0)], ALL, REGISTRY, NAMES, logged=lambda several: ["B/1 said no"] * len(several)
     ).cause
     assert said.endswith("; B/1 said no.")
 
 
-def test_of_each_check_one_consequence_is_said_what_harms_clients_first() -> None:
+def test_cause_names_one_consequence_of_each_check_harm_to_clients_first() -> None:
     hole = found("order-equality", "mirror-hole", 22, uid=uid(7, 0), source="A", source_offset=22)
     phantom = found("order-equality", "mirror-phantom", 22, uid=uid(8, 0), source="A")
     sample = found("last-stable-offset", "lso-mismatch", 23, last_stable=23, recomputed=3)
@@ -302,7 +302,7 @@ def test_of_each_check_one_consequence_is_said_what_harms_clients_first() -> Non
                          "contradicts the bytes.")  # fmt: skip
 
 
-def test_what_is_allowed_causes_nothing() -> None:
+def test_allowed_anomaly_is_no_cause() -> None:
     allowed = found("order-equality", "mirrored-duplicate", 5, allowed=True, uid=uid(7, 0))
     assert ranked(allowed, found("duplicate", "mirrored-duplicate", 5, uid=uid(7, 0))) == [
         ("mirrored-duplicate", {})
@@ -310,7 +310,7 @@ def test_what_is_allowed_causes_nothing() -> None:
     assert ranked(allowed) == []
 
 
-def test_what_a_guarantee_allows_is_counted_in_words() -> None:
+def test_allowed_anomalies_are_counted_in_words() -> None:
     twice = [
         found("order-equality", "mirrored-duplicate", at, allowed=True, uid=uid(7, at), records=3)
         for at in (5, 9)
@@ -341,7 +341,7 @@ def test_the_order_of_anomalies_does_not_matter() -> None:
     assert ranked(*anomalies) == ranked(*anomalies[::-1])
 
 
-def test_many_are_counted_where_the_first_of_them_is() -> None:
+def test_consequences_beyond_the_traced_ones_are_counted_with_the_first() -> None:
     anomalies = [ghost(n, n) for n in range(TRACED + 5)] + [lost(n, n) for n in range(TRACED + 5)]
     assert ranked(*anomalies) == [("ghost-ack", {"lost-write": TRACED + 5})]
 
@@ -374,7 +374,7 @@ def missing(broker: int, offset: int) -> Anomaly:
     )
 
 
-def test_what_a_replica_lost_is_why_batches_are_missing_there_and_in_the_mirrored_log() -> None:
+def test_shortened_replica_causes_missing_batches_there_and_on_the_mirror() -> None:
     hole = found("byte-equality", "byte-hole", 60, source="A", batch=[60, 60])
     state = found("last-stable-offset", "lso-regression", 0, last_stable=0)
     assert ranked(hole, missing(2, 60), state, shortened(2, 0, 100)) == [
@@ -405,7 +405,7 @@ def test_a_batch_that_a_replica_did_not_lose_so_is_missing_for_another_reason(
     ]
 
 
-def test_what_proves_nothing_is_no_cause() -> None:
+def test_anomaly_of_an_unknown_check_is_no_cause() -> None:
     shown = show([lost(12, 0)], frozenset(), REGISTRY, NAMES)
     assert (shown.cause, shown.causes) == ("", [])
     assert [a.cause for a in shown.anomalies] == [0]
@@ -642,7 +642,7 @@ def test_sentences_about_leaders_and_mirrors_name_their_reports() -> None:
     assert said == f"{begun}, and the log still has a batch of before"
 
 
-def test_what_is_found_at_the_records_of_a_transaction_follows_from_its_marker() -> None:
+def test_anomalies_at_records_of_a_transaction_follow_from_its_marker() -> None:
     read = found("aborted-read", "aborted-read", 20, uid=uid(9, 3), records=2, reader="readers-1")
     elsewhere = visible(offset=23, uid=uid(9, 9), records=1)
     assert ranked(split(), read, marker(), visible(), elsewhere) == [

@@ -60,41 +60,37 @@ def begun(machine: Path, **environment: str) -> subprocess.CompletedProcess[str]
     return ran(["bash", "-c", SCRIPT], within=120, env=env)
 
 
-def refused(done: subprocess.CompletedProcess[str], reason: str) -> None:
+@pytest.mark.parametrize(
+    ("program", "prints", "host", "reason"),
+    [
+        ("", "", "tcp://127.0.0.1:1", "nothing answers at DOCKER_HOST=tcp://127.0.0.1:1"),
+        ("id", "echo 1000", "", "only root can start one"),
+        ("", "", "", "there is no dockerd and no apt-get"),
+        (
+            "apt-get",
+            "echo 'E: Unable to locate package docker.io'; exit 100",
+            "",
+            "apt-get could not install docker.io (E: Unable to locate package docker.io)",
+        ),
+        (
+            "dockerd",
+            "echo 'failed to start daemon: no cgroups'; exit 1",
+            "",
+            "dockerd does not start here (failed to start daemon: no cgroups)",
+        ),
+    ],
+)
+def test_machine_without_an_engine_names_the_reason_and_skips_docker(
+    machine: Path, program: str, prints: str, host: str, reason: str
+) -> None:
+    if program:
+        put(machine, program, prints)
+    done = begun(machine, **({"DOCKER_HOST": host} if host else {}))
     assert done.returncode == 0, done.stderr
     (loud,) = [line for line in done.stderr.splitlines() if line.startswith("##### NO DOCKER: ")]
     assert reason in loud
     assert "the tests with docker are SKIPPED" in loud
     assert reason in done.stdout
-
-
-def test_an_engine_that_was_named_and_does_not_answer(machine: Path) -> None:
-    refused(
-        begun(machine, DOCKER_HOST="tcp://127.0.0.1:1"),
-        "nothing answers at DOCKER_HOST=tcp://127.0.0.1:1",
-    )
-
-
-def test_a_user_who_may_not_start_an_engine(machine: Path) -> None:
-    put(machine, "id", "echo 1000")
-    refused(begun(machine), "only root can start one")
-
-
-def test_nothing_to_install_one_with(machine: Path) -> None:
-    refused(begun(machine), "there is no dockerd and no apt-get")
-
-
-def test_a_package_that_cannot_be_installed(machine: Path) -> None:
-    put(machine, "apt-get", "echo 'E: Unable to locate package docker.io'; exit 100")
-    refused(
-        begun(machine),
-        "apt-get could not install docker.io (E: Unable to locate package docker.io)",
-    )
-
-
-def test_a_kernel_that_refuses(machine: Path) -> None:
-    put(machine, "dockerd", "echo 'failed to start daemon: no cgroups'; exit 1")
-    refused(begun(machine), "dockerd does not start here (failed to start daemon: no cgroups)")
 
 
 BROWSER = Path(__file__).parents[2] / ".ci" / "browser"
@@ -270,7 +266,7 @@ def test_a_name_that_cannot_be_is_refused(root: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", new.KINDS)
-def test_nothing_is_written_over(root: Path, kind: str) -> None:
+def test_skeleton_never_overwrites_a_file(root: Path, kind: str) -> None:
     new.write(kind, NAMES[kind], root)
     taken = r"\.(py|toml) exists already; give another name, or remove it"
     with pytest.raises(ValueError, match=taken):

@@ -135,7 +135,7 @@ def test_clusters_without_anything_left_are_clean(monkeypatch: pytest.MonkeyPatc
         ),
     ],
 )
-def test_each_thing_that_is_left_makes_clusters_unclean(
+def test_each_leftover_makes_clusters_unclean(
     state: State, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert found_in(state, monkeypatch) == [why]

@@ -137,7 +137,7 @@ def test_the_error_about_an_unknown_option_names_where_options_are_listed() -> N
     assert sentence == "No such option '--kafka'; linkflap run --help lists the options"
 
 
-def test_everything_with_a_name_has_a_description() -> None:
+def test_every_name_of_the_catalogue_has_a_description() -> None:
     for title, entries in catalogue().items():
         assert entries, title
         for name, about in entries.items():
@@ -656,7 +656,7 @@ def test_on_github_the_sentence_of_an_error_is_written_once(tmp_path: Path) -> N
     "words",
     ["run link-flap --dry-run", "run link-flap", "run link-flap --count 2", "suite smoke --runs 2"],
 )
-def test_what_is_missing_offline_is_said_before_anything_is_made(
+def test_offline_run_names_missing_downloads_before_it_makes_a_folder(
     tmp_path: Path, words: str
 ) -> None:
     cache = str(tmp_path / "cache")

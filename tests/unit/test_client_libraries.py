@@ -16,10 +16,10 @@ from linkflap.harness.model.scenario import Library, WorkloadSpec, libraries
 from linkflap.harness.model.security import Address, Security
 from linkflap.harness.workloads import jvms, readers
 from linkflap.harness.workloads.client import Context, Numbers
+from linkflap.harness.workloads.clients import PER_PROCESS, _shared_out
 from linkflap.harness.workloads.java.clients import Errors
 from linkflap.harness.workloads.java.producer import serialized
 from linkflap.harness.workloads.library import of_consumer, of_producer, producer_config
-from linkflap.harness.workloads.make_crew import PER_PROCESS, _shared_out
 from linkflap.harness.workloads.protocol import Hosted
 from linkflap.recording.run import check
 from linkflap.topologies import parse
@@ -236,7 +236,7 @@ def test_a_delivery_that_failed_has_the_code_of_its_exception(
     assert not error.fatal()
 
 
-def test_what_an_error_lets_a_client_do_is_as_it_was_given() -> None:
+def test_java_error_keeps_its_retriable_fatal_and_abortable_flags() -> None:
     error = errors().of("org.apache.kafka.common.errors.TimeoutException", "", retriable=True)
     assert (error.code(), error.retriable(), error.fatal(), error.txn_requires_abort()) == (
         7,

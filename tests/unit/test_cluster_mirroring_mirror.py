@@ -712,7 +712,7 @@ def test_bytes_of_another_form_are_said(record: tuple[bytes, bytes]) -> None:
         latest([record])
 
 
-def test_what_describe_says_otherwise_differs_and_other_topics_are_left_out() -> None:
+def test_state_that_differs_from_describe_is_named_by_partition() -> None:
     found = {("A-B", SPELLED, 0): "MIRRORING", ("A-B", SPELLED, 1): "FAILED"}
     ids = {"A.x": SPELLED}
     rows = [row("A.x", "MIRRORING", 1), row("A.x", "MIRRORING", 0), row("A.other", "PAUSED", 0)]

@@ -437,7 +437,7 @@ def test_sequences_are_a_function_of_their_seed_and_reach_every_verb() -> None:
     assert len({one.name for (one,) in legal}) >= 5
 
 
-def test_what_is_known_of_the_build_that_was_run() -> None:
+def test_known_defects_of_the_build_are_recognised() -> None:
     assert known(NO_MIRROR, verb("start", "x")) == "start-without-a-mirror"
     assert known(at(x=PAUSED, y=MIRRORING), verb("stop", "x", "y")) == "stop-of-a-paused-topic"
     assert known(at(x=STOPPED), verb("delete")) == "created-anew"
@@ -572,7 +572,7 @@ def test_acls_are_created_on_a_cluster_that_stores_acls() -> None:
     assert make_acls(cluster(None), ["A.x"])
 
 
-def test_what_is_missing_and_what_is_beside_differs() -> None:
+def test_missing_and_additional_acls_differ() -> None:
     row = with_acls(ROW, {"A.x": {"a", "b"}}, {"A.x": {"b", "c"}})
     assert (row.acls, row.missing, row.beside) == (3, ("a",), ("c",))
     assert not agrees(row)
@@ -740,7 +740,7 @@ def test_truncations_are_looked_for_until_the_mirror_ends_and_not_only_until_it_
     assert [(partition, offset) for _, partition, offset, _ in noted] == [(0, 21)]
 
 
-def test_what_is_truncated_after_the_end_is_not_noted(tmp_path: Path) -> None:
+def test_truncation_after_the_watch_ended_is_not_noted(tmp_path: Path) -> None:
     cluster = copied(tmp_path)
     watch, noted = watched(cluster, headers("3-diverged", "B"))
     watch.stop()

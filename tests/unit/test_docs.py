@@ -220,7 +220,7 @@ def exists(named: str) -> bool:
     return any(pattern.fullmatch(named) for pattern in (IN_RUN_DIRECTORY, COMMAND, FIELD))
 
 
-def test_everything_that_the_walkthrough_names_exists() -> None:
+def test_every_name_in_the_walkthrough_exists() -> None:
     named = re.findall(r"`([^`\n]+)`", (ROOT / "docs" / "walkthrough.md").read_text())
     assert len(named) > 30
     assert [one for one in named if not exists(one)] == []

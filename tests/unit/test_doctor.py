@@ -285,7 +285,7 @@ def test_errors_without_them_name_what_to_install(words: list[str], tmp_path: Pa
     assert (done.returncode, done.stderr) == (255, said)
 
 
-def test_everything_else_works_without_them(
+def test_commands_work_without_the_docker_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "ledger"))
@@ -298,7 +298,7 @@ def test_everything_else_works_without_them(
     assert "runtime docker: lacks docker" in done.stdout
 
 
-def test_they_are_an_extra_and_the_demo_installs_neither_them_nor_what_tests_need() -> None:
+def test_docker_packages_are_an_extra_that_the_demo_does_not_install() -> None:
     project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
     names = {each.partition(">")[0].partition("<")[0].strip() for each in project["dependencies"]}
     assert not names & {"docker", "testcontainers", "pandas", "matplotlib"}
@@ -454,7 +454,7 @@ def test_clients_python_processors_and_the_java_of_every_kafka() -> None:
 
 
 @pytest.mark.usefixtures("one_java")
-def test_what_linkflap_sets_on_brokers_is_said_by_size_of_cluster() -> None:
+def test_settings_of_brokers_are_described_by_size_of_cluster() -> None:
     three = replace(TWO.clusters[0], brokers=3)
     said = surroundings(replace(TWO, clusters=(three, TWO.clusters[1])), "docker")
     assert "min.insync.replicas=2, " in said["set by linkflap on A"]
@@ -481,7 +481,7 @@ def test_brokers_in_containers_have_the_java_of_their_image() -> None:
 
 
 @pytest.mark.usefixtures("one_java")
-def test_what_the_runtime_knows_of_java_is_added_where_nothing_is_said(tmp_path: Path) -> None:
+def test_java_of_the_runtime_is_added_to_run_json(tmp_path: Path) -> None:
     writer = RunWriter(
         tmp_path / "run",
         replace(run(), environment={"system": "x", "Java for Kafka 4.3.1": "21.0.8"}),
@@ -512,7 +512,7 @@ def test_a_deployment_says_the_java_of_each_kafka_that_it_installed(tmp_path: Pa
 
 
 @pytest.mark.usefixtures("one_java")
-def test_where_no_java_will_do_the_package_is_named_and_not_installed(
+def test_unsuitable_java_names_the_package_without_installing_it(
     one_java: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one_java / "release").write_text('JAVA_VERSION="11.0.1"\n')

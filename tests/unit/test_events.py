@@ -109,7 +109,7 @@ def test_a_misspelt_field_is_refused_and_so_is_a_missing_one() -> None:
         ClientsMoved(cluster="A")  # type: ignore[call-arg]
 
 
-def test_what_is_none_by_default_is_left_out_and_what_is_none_otherwise_is_not() -> None:
+def test_row_leaves_out_none_only_where_none_is_the_default() -> None:
     assert MirrorStopped(link="A->B", drained=True).row.data == {"drained": True}
     row = EventRow(
         time=1, kind="mirror-lag", subject="A->B", data={"reported": None, "measured": 3}
@@ -129,7 +129,7 @@ def test_an_event_is_stamped_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["A", "A->", "->B", "A->B->C", ""])
-def test_what_is_no_link_is_not_read_as_one(name: str) -> None:
+def test_subject_that_is_no_link_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=re.escape(f"{name!r} is no link; links are written A->B")):
         read(EventRow(time=1, kind="mirror-crashed", subject=name, data={"by": "itself"}))
 
@@ -307,7 +307,7 @@ def described(**changed: str) -> Said:
     return ("mirror-described", "A->B", {"asked": 5, "rows": [row]})
 
 
-def test_what_a_mirror_said_of_itself(tmp_path: Path) -> None:
+def test_description_of_a_mirror_becomes_a_fact(tmp_path: Path) -> None:
     writer = RunWriter(tmp_path / "run", run())
     kind, subject, data = described()
     answered = writer.write(event(kind, subject, **data))
@@ -323,7 +323,7 @@ def test_what_a_mirror_said_of_itself(tmp_path: Path) -> None:
     assert facts.descriptions == (wanted,)
 
 
-def test_what_a_mirror_said_and_nobody_can_read(tmp_path: Path) -> None:
+def test_unreadable_description_of_a_mirror_is_reported(tmp_path: Path) -> None:
     said = reasons(tmp_path, described(lag="much"))
     assert [
         reason

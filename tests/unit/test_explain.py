@@ -64,7 +64,7 @@ def aborted(tmp_path: Path) -> tuple[Path, int]:
     return written(judged_again(root)), field_of(data[3], "base_offset")
 
 
-def test_both_sides_are_shown_around_the_offset(diverged: Path) -> None:
+def test_explanation_shows_both_sides_around_the_offset(diverged: Path) -> None:
     explained = explain(diverged, "byte-equality:A:tx-0@22")
     assert explained.promised.startswith("Where a mirror keeps offsets")
     assert explained.meaning.startswith("A batch at the same offset has another")
@@ -126,7 +126,7 @@ def test_records_name_the_operation_that_wrote_them_and_the_polls_that_got_them(
     assert {r["operation"] for r in shown} == {explained.operations[0].number}
 
 
-def test_what_names_nothing_is_refused(diverged: Path, tmp_path: Path) -> None:
+def test_name_without_an_anomaly_is_refused(diverged: Path, tmp_path: Path) -> None:
     for name, said in (
         ("0", "has 5"),
         ("6", "has 5"),

@@ -181,7 +181,7 @@ def planned(tmp_path: Path, bite: Event, fault: str = "unclean-election") -> Run
     ],
     ids=["bitten", "not bitten", "not measured", "torn", "another fault"],
 )
-def test_what_a_window_lost_is_what_its_bite_measured(
+def test_losses_of_a_window_are_read_from_its_bite(
     tmp_path: Any, fault_name: str, bit: bool, measured: object, lost: object
 ) -> None:
     bite = event(
@@ -363,7 +363,7 @@ def test_only_a_write_that_is_slow_for_this_broker_alone_counts(
     assert bitten(limited, free) == bit
 
 
-def test_what_is_written_to_the_control_group_of_version_2(
+def test_slow_disk_writes_its_limit_to_the_control_group_of_version_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ordinary files replace the cgroup's; `io.max`: Documentation/admin-guide/cgroup-v2.rst."""
@@ -454,7 +454,7 @@ def upgrade_spec(**options: Option) -> FaultSpec:
         ("4.3.1", "4.1.2", False),
     ],
 )
-def test_what_is_older_goes_by_the_releases_and_what_is_no_release_is_neither(
+def test_releases_are_ordered_and_folders_are_neither_older_nor_newer(
     one: str, other: str, true: bool
 ) -> None:
     assert older(one, other) is true
@@ -486,7 +486,7 @@ def test_containers_are_refused_before_anything_starts() -> None:
         schedule.check_runtime([upgrade_spec()], "docker")
 
 
-def test_it_is_drawn_once_on_clusters_of_three_that_run_an_older_release() -> None:
+def test_rolling_upgrade_is_drawn_once_on_three_brokers_of_an_older_release() -> None:
     bounds = GeneratorBounds(
         topologies=("A:3->B", "A->B"),
         kafka=("4.1.2", "4.3.1"),
@@ -618,7 +618,7 @@ def test_the_library_is_loaded_into_one_command(library: Path) -> None:
     )
 
 
-def test_what_a_process_shares_with_its_children_is_forgotten_and_that_of_others_is_not(
+def test_shared_memory_of_this_and_of_dead_processes_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(faketime, "_SHARED", tmp_path)

@@ -40,13 +40,13 @@ class Clients:
     ) -> None:
         self.asked: dict[str, object] = {}
         self.done = 0
-        self.death = SimpleNamespace(
+        event = SimpleNamespace(
             process="clients-1",
             clients=("transactional-1",),
             status=status,
-            expected=expected,
             in_flight=[SimpleNamespace(operation=number) for number in in_flight],
         )
+        self.death = SimpleNamespace(event=event, expected=expected)
 
     def kill(self, cluster: str, **asked: object) -> SimpleNamespace:
         self.asked = {"cluster": cluster, **asked}

@@ -16,12 +16,12 @@ from typing import cast
 import pytest
 
 from linkflap.chaos.faults import FAULTS, OF_CERTIFICATES
-from linkflap.chaos.faults.base import direction, number, settings
+from linkflap.chaos.faults.base import FaultBase, direction, number, settings
 from linkflap.chaos.faults.links import LinkHalfOpen
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import FaultName, Target
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.protocols import Certificate, Fault, World
+from linkflap.harness.model.protocols import Certificate, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.security import Address, Security
 from linkflap.harness.runtimes.kraft.secrets import Authority
@@ -193,7 +193,7 @@ class SlowLink:
         return frozenset(["another fault"])
 
 
-def fault(name: str, link: SlowLink, **options: Option) -> Fault:
+def fault(name: str, link: SlowLink, **options: Option) -> FaultBase:
     broker = SimpleNamespace(brokers={1: SimpleNamespace(state="running")})
     deployment = SimpleNamespace(links={"A->B": link}, clusters={"A": broker})
     world = cast(World, SimpleNamespace(deployment=deployment, stopping=False))

@@ -34,7 +34,7 @@ def spec(target: str = "A") -> FaultSpec:
     return FaultSpec(id="f", fault="records-deleted", target=target, at=0, duration=0)
 
 
-def test_all_below_the_last_stable_offset_goes_where_there_is_something(
+def test_delete_records_removes_records_below_the_last_stable_offset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bounds = {

@@ -51,7 +51,7 @@ def found(document: dict[str, Any]) -> list[tuple[str, str, int, int]]:
     return [(c["kind"], c["topic"], c["partition"], c["offset"]) for c in document["cases"]]
 
 
-def test_nothing_is_found_in_sound_logs(tmp_path: Path) -> None:
+def test_sound_logs_have_no_findings(tmp_path: Path) -> None:
     for partition in range(3):
         sound(tmp_path / f"orders-{partition}")
     document = look(tmp_path, code=0)

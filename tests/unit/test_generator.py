@@ -84,7 +84,7 @@ def test_clients_that_there_are_not_are_refused() -> None:
         GeneratorBounds(clients=("jav",)).check()
 
 
-def test_what_strikes_again_and_how_is_counted() -> None:
+def test_coverage_counts_repeated_faults_and_their_options() -> None:
     made = generate(37, 8, Coverage(), EVERY, guided=False)
     kill = replace(
         made.schedule[0],
@@ -387,7 +387,7 @@ def test_many_a_failback_has_something_to_truncate() -> None:
     assert sum(alone) < len(alone) / 3, "a cut is added for failbacks alone"
 
 
-def test_nothing_is_truncated_that_another_mirror_copies() -> None:
+def test_drawn_failback_truncates_no_log_that_another_mirror_copies() -> None:
     seen = 0
     bounds = GeneratorBounds(topologies=("A->B->C", "A->B,A->C"))
     for n in range(100):

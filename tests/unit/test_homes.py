@@ -112,7 +112,7 @@ def test_a_topic_that_a_program_deleted_is_named_and_leaves_no_doubt_of_the_othe
     assert all(doubts in doubt for doubt in found.doubts)
 
 
-def test_what_is_at_home_where_a_link_leads_was_not_promoted_by_its_failover() -> None:
+def test_failover_promotes_no_topic_at_home_on_its_destination() -> None:
     back = Promotion(link="B->A", cluster="A", topic="t", partition=0, offset=9, time=70)
     events = [wrote("A", 1, 2), PROMOTED, back]
     assert carried(parse("A->B"), events, {"t": "A"}) == events

@@ -48,7 +48,7 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_nothing_said_is_plain_text_without_a_name(tmp_path: Path) -> None:
+def test_properties_without_security_are_plain_text(tmp_path: Path) -> None:
     given = access(written(tmp_path, "# nothing\n\nbootstrap.servers=elsewhere:1\n"))
     assert (given.tls, given.login, given.client) == (None, None, "linkflap")
 
@@ -108,7 +108,7 @@ def test_disabled_certificate_checks_are_off(
         ("security.protocol=ssl\nssl.ca.pem=nothing", "name PEM files"),
     ],
 )
-def test_what_cannot_be_used_is_named_with_its_fix(tmp_path: Path, text: str, said: str) -> None:
+def test_unusable_property_is_named_with_its_fix(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InputError) as error:
         access(written(tmp_path, text))
     assert said in str(error.value)
@@ -199,7 +199,7 @@ def test_a_mirror_is_truncated_where_it_was_asked_first_and_its_source_where_it_
     }
 
 
-def test_who_was_promoted_owns_the_log(tmp_path: Path) -> None:
+def test_promoted_cluster_owns_the_log(tmp_path: Path) -> None:
     made = copies(tmp_path)
     data = {"cluster": "B", "topic": "orders", "partition": 0, "offset": 7}
     truncate(
@@ -213,7 +213,7 @@ def test_who_was_promoted_owns_the_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("gone", "ends"), [("A", {"A": 4, "B": 4}), ("B", {"A": 10, "B": 4})])
-def test_what_is_missing_of_a_source_is_truncated_off_its_mirror(
+def test_tail_missing_on_the_source_is_truncated_on_its_mirror(
     tmp_path: Path, gone: str, ends: dict[str, int]
 ) -> None:
     made = copies(tmp_path, **{gone: "it went away"})
@@ -243,7 +243,7 @@ def test_a_copy_is_truncated_between_batches(tmp_path: Path, end: int, kept: int
     assert reach(copied) == kept
 
 
-def test_what_is_above_the_truncation_goes_with_its_segments(tmp_path: Path) -> None:
+def test_segments_above_the_truncation_are_removed(tmp_path: Path) -> None:
     copied = copies(tmp_path)["A"]
     sound(copied.folder, base=10)
     trim(copied.folder, 6)

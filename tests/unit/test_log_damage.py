@@ -83,7 +83,7 @@ def test_sequences_wrap_at_two_to_the_31(tmp_path: Path) -> None:
     assert [b.last_sequence for b in reference.batches(one)] == [1]
 
 
-def test_nothing_at_all_is_an_empty_log(tmp_path: Path) -> None:
+def test_no_segment_and_an_empty_segment_are_an_empty_log(tmp_path: Path) -> None:
     for found in (batches.scan([]), batches.scan([segment(tmp_path / FOLDER, [])])):
         assert len(found.headers) == 0
         assert not found.damage
@@ -489,7 +489,7 @@ BOMBS: Final = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_what_decompresses_to_more_than_a_batch_has_is_unreadable(name: str) -> None:
+def test_batch_that_inflates_beyond_its_limit_is_unreadable(name: str) -> None:
     codec, made = BOMBS[name]
     assert inflate(codec, made(2), 2 * MIB) == BIG * 2
     with pytest.raises(CannotInflate, match="more than"):

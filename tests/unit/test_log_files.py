@@ -141,7 +141,7 @@ def test_a_changed_message_in_the_middle_is_found(tmp_path: Path) -> None:
     assert _pair(tmp_path, _put(5, other)) == [("byte-divergence", "B", 7)]
 
 
-def test_what_is_behind_a_message_of_a_lower_format_is_compared(tmp_path: Path) -> None:
+def test_batch_behind_a_message_of_an_older_format_is_compared(tmp_path: Path) -> None:
     """A downgrade of the format: the changed batch of format 2 is behind one of format 0."""
     other = batch_of(12, [record(b"x"), record(b"y"), record(b"z")])
     assert _pair(tmp_path, _put(8, other)) == [("byte-divergence", "B", 12)]

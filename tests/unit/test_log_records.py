@@ -635,7 +635,7 @@ def test_assignments_and_groups_of_other_kinds_are_left_out(kind: int) -> None:
     ],
     ids=["a newer version", "value ends early", "key ends early", "no key", "no member"],
 )
-def test_what_no_coordinator_writes_is_refused(key: bytes, value: bytes) -> None:
+def test_record_that_no_coordinator_writes_is_refused(key: bytes, value: bytes) -> None:
     with pytest.raises(Undecodable):
         group_entry(coordinator_record(key, value))
 

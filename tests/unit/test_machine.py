@@ -412,12 +412,12 @@ def test_without_progress_to_measure_the_deadline_is_fixed(clock: list[float]) -
 # Concurrent tasks: all results, and the first error: as soon as there is one, or in order.
 
 
-def test_all_run_at_once() -> None:
+def test_side_by_side_runs_all_functions_at_once() -> None:
     together = threading.Barrier(3)
     side_by_side([lambda: together.wait(30)] * 3)
 
 
-def test_nothing_to_do() -> None:
+def test_side_by_side_accepts_no_functions() -> None:
     side_by_side([])
 
 
@@ -438,7 +438,7 @@ def test_the_first_error_does_not_wait_for_tasks_that_hang() -> None:
     release.set()
 
 
-def test_where_several_fail_the_same_error_is_raised_each_time() -> None:
+def test_side_by_side_raises_the_first_error_in_order() -> None:
     later = threading.Event()
 
     def first() -> None:

@@ -114,7 +114,7 @@ def test_settings_of_its_own_are_passed_on_and_its_guarantee_follows_them() -> N
 
 
 @pytest.mark.parametrize("groups", ["", ".*", "app,other", "[a-z&&[^(]]{2}"])
-def test_what_java_may_take_is_not_refused(groups: str) -> None:
+def test_pattern_that_java_may_accept_is_not_refused(groups: str) -> None:
     assert mm2_config.options({"groups": groups}).groups == groups
 
 

@@ -94,7 +94,7 @@ def permitted(views: Sequence[PartitionView]) -> Collection[str]:
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_nothing_is_found_in_a_faithful_run(name: str) -> None:
+def test_faithful_run_has_no_findings(name: str) -> None:
     found = {
         (seed, row.kind)
         for seed in FAITHFUL

@@ -100,7 +100,7 @@ def test_a_line_without_a_time_has_that_of_the_line_before(tmp_path: Path) -> No
     assert (found.text, found.first, found.count) == ("nobody knows when", 0, 1)
 
 
-def test_what_linkflap_does_to_links_and_clients_say_is_left_out(tmp_path: Path) -> None:
+def test_logs_of_links_clients_and_data_are_left_out(tmp_path: Path) -> None:
     for name in ("A/access/toxiproxy.log", "clients/c-1.log", "commands/p/output.log"):
         write(tmp_path, name, line(1, "ERROR cut"))
     write(tmp_path, "A/1/data/t-0/00000000000000000000.log", line(1, "ERROR a record"))
@@ -183,7 +183,7 @@ def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("tx-a-2", False),
     ],
 )
-def test_what_names_the_partition_or_producer(text: str, named: bool) -> None:
+def test_line_matches_if_it_names_the_partition_or_producer(text: str, named: bool) -> None:
     pattern = named_by(anomaly(transactional_id="tx-a"))
     assert pattern is not None
     assert bool(pattern.search(text)) is named

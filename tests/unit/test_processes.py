@@ -175,14 +175,16 @@ def test_clients_that_are_not_there_cannot_be_killed(clients: WorkloadClients) -
     with pytest.raises(DeadlineExceeded, match="killed with a commit in flight"):
         clients.kill("A", workload="any", moment="commit", by="f", within=0.1)
     died = clients.kill("A", workload="readers", moment="any", by="f", within=60)
-    assert (died.by, died.clients, died.status, died.expected) == (
+    assert (died.event.by, died.event.clients, died.event.status, died.expected) == (
         "f",
         ("readers-1",),
         -signal.SIGKILL,
         0,
     )
     killed(producers(clients))
-    assert clients.deaths()[-1].by == "itself", "the order that did not come true was taken back"
+    assert clients.deaths()[-1].event.by == "itself", (
+        "the order that did not come true was taken back"
+    )
 
 
 def test_a_process_without_its_harness_ends(tmp_path: Path) -> None:
@@ -292,7 +294,7 @@ def test_a_row_that_its_dead_writer_did_not_finish_is_taken_away(tmp_path: Path)
     assert path.read_bytes() == complete
 
 
-def test_of_a_long_history_the_end_is_read(tmp_path: Path) -> None:
+def test_last_rows_of_a_long_history_are_read_from_its_end(tmp_path: Path) -> None:
     polls: Appender[Poll] = Appender(tmp_path / "polls" / "r.jsonl")
     part = (
         Fetched(
@@ -403,7 +405,7 @@ def test_a_death_while_stopping_is_reported_and_has_no_successor(
         eventually("the other process to stop", lambda: not clients.workloads[1].workers[0].alive)
         os.kill(worker.pid, signal.SIGKILL)
         stopping.result(20)
-    assert [died.process for died in clients.deaths()] == ["clients-1"]
+    assert [died.event.process for died in clients.deaths()] == ["clients-1"]
     assert [event[2]["again"] for event in events(writer, "client-died", "client-restarted")] == [
         False
     ]

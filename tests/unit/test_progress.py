@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 from rich.console import Console
 
+from linkflap.chaos.schedule import Player
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.history import Watermark
 from linkflap.harness.model.scenario import FaultSpec
@@ -225,7 +226,7 @@ class Scene:
             recorder=self.events,
         )
         self.deaths = UnexpectedExits(
-            world, SimpleNamespace(under_way=lambda: list(self.faults)), []
+            world, cast(Player, SimpleNamespace(under_way=lambda: list(self.faults))), []
         )
         self.deaths.all_started()
 

@@ -207,7 +207,7 @@ def test_a_fetch_is_a_poll(wire: Wire, version: int, pieces: int) -> None:
     assert not wire.report.unread
 
 
-def test_what_lies_before_the_asked_offset_is_not_delivered(wire: Wire) -> None:
+def test_records_below_the_requested_offset_are_not_delivered(wire: Wire) -> None:
     client = Client(wire)
     client.get(1, at(0, batch(b"1", b"2", b"3")))
     assert got(wire)[-1] == ("poll", [(1, 2)], 3)
@@ -251,7 +251,7 @@ def test_markers_alone_move_the_position(wire: Wire) -> None:
     assert got(wire)[-1] == ("poll", [], 5)
 
 
-def test_of_what_a_cleaner_has_left_the_offsets_are_read() -> None:
+def test_offsets_of_a_cleaned_batch_are_read_from_its_records() -> None:
     made = bytearray(record_batch([b"1", b"2", b"3"]))
     struct.pack_into(">i", made, layout.LAST_DELTA_AT, 7)
     what = delivered(memoryview(at(10, bytes(made))), 11, ())
@@ -401,7 +401,7 @@ def three(**changed: int) -> Log:
     return made
 
 
-def test_what_was_fetched_has_the_name_of_the_record_in_the_log(wire: Wire) -> None:
+def test_fetched_records_have_the_payload_ids_of_the_log(wire: Wire) -> None:
     client = Client(wire)
     client.get(0, THREE[0] + THREE[1])
     client.get(2, THREE[2])
@@ -423,7 +423,7 @@ def test_a_record_that_was_not_delivered_is_skipped(wire: Wire) -> None:
     assert {"poll-skip", "hidden-committed"} <= kinds(seen_by(wire, three()))
 
 
-def test_what_a_broker_passes_at_the_first_fetch_is_found(wire: Wire) -> None:
+def test_record_skipped_at_the_first_fetch_is_passed_unread(wire: Wire) -> None:
     Client(wire).get(0, THREE[1])
     assert "passed-unread" in kinds(seen_by(wire, three()))
 
@@ -455,7 +455,7 @@ def test_a_cleaner_changes_crcs(wire: Wire) -> None:
     assert kinds(seen) == set()
 
 
-def test_what_may_be_gone_since_is_left_out(wire: Wire) -> None:
+def test_fetched_record_that_may_be_deleted_since_is_left_out(wire: Wire) -> None:
     Client(wire).get(0, b"".join(THREE))
     deleted = Log("A", start=2).data(3, crc=crc(THREE[2]))
     assert seen_by(wire, deleted).reads[-1].uids.tolist() == [3]

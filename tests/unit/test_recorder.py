@@ -615,7 +615,7 @@ def test_other_topics_and_producers_without_an_id(wire: Wire) -> None:
         struct.pack(">i", 3) + b"\0" * 20,
     ],
 )
-def test_what_is_no_frame_is_refused(wire: Wire, head: bytes) -> None:
+def test_bytes_that_are_no_frame_are_refused(wire: Wire, head: bytes) -> None:
     with pytest.raises(Malformed, match="it announces a frame"):
         wire.connection().requests.feed(memoryview(head))
 
@@ -918,7 +918,7 @@ def test_readers_got_what_their_cluster_had(wire: Wire) -> None:
         ("A->B", "mm2", {"message.timestamp.type": "LogAppendTime"}, "process", "LogAppendTime"),
     ],
 )
-def test_what_cannot_be_recorded_is_refused(
+def test_scenario_that_cannot_be_recorded_is_refused(
     topology: str, mirror: str, config: Mapping[str, str], runtime: str, words: str
 ) -> None:
     program = WorkloadSpec(

@@ -244,9 +244,7 @@ def first_screen(opened: Seen, height: int) -> str | None:
     return cause.inner_text()
 
 
-def test_what_follows_is_counted_on_the_first_screen(
-    seen: Seen, reports: dict[str, Judgement]
-) -> None:
+def test_first_screen_counts_the_consequences(seen: Seen, reports: dict[str, Judgement]) -> None:
     document: dict[str, Any] = dict(reports["taken-for-a-repeat"].document)
     first = document["causes"][0]
     assert first["consequences"]
@@ -407,7 +405,7 @@ def test_a_script_that_is_not_ours_does_not_run(
     opened.close()
 
 
-def test_of_a_long_run_what_is_only_counted_does_not_cover_a_hole(
+def test_hole_in_a_long_run_is_drawn_among_counted_batches(
     browser: Browser, reports: dict[str, Judgement], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lost batch is a hole among batches that are drawn one by one; further away they are

@@ -103,7 +103,7 @@ def test_causes_stand_for_what_follows_from_them(folder: Path) -> None:
     assert "uid 1099511628417" not in text
 
 
-def test_what_was_capped_is_counted(folder: Path) -> None:
+def test_anomalies_beyond_the_cap_are_counted(folder: Path) -> None:
     capped = document(folder, "invalid")
     checks = capped["checks"]
     assert isinstance(checks, list)
@@ -251,7 +251,7 @@ def test_eras_of_several_sources_and_owners_are_lines_of_their_own(folder: Path)
     ]
 
 
-def test_what_was_not_due_says_so(folder: Path) -> None:
+def test_check_that_was_not_due_is_shown_as_not_due(folder: Path) -> None:
     verdict = document(folder)
     checks = verdict["checks"]
     assert isinstance(checks, list)
@@ -454,7 +454,7 @@ def test_batches_that_are_drawn_are_bounded_over_all_partitions(
     assert min(len(lane["base"]) for lane in found) > 0
 
 
-def test_what_is_next_to_an_anomaly_is_kept_before_what_is_next_to_a_fault(
+def test_batches_near_an_anomaly_are_kept_before_those_near_a_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     times = {(1_790_000_000_000 + each * 1_200) * 1_000_000 for each in range(500)}
@@ -464,7 +464,7 @@ def test_what_is_next_to_an_anomaly_is_kept_before_what_is_next_to_a_fault(
     assert sum(len(lane["base"]) for lane in found) < log_lanes.RAW
 
 
-def test_where_batches_are_counted_only_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gaps_name_where_batches_are_only_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     found = many_lanes(monkeypatch, LanePoints(offsets={("A.orders", 7): [30_000, 70_000]}))
     lane, _ = (lane for lane in found if lane["partition"] == 7)
     bases, gaps = lane["base"], lane["gaps"]

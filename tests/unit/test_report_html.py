@@ -313,7 +313,7 @@ def test_a_truncated_tail_has_its_own_lane(failback: Path) -> None:
     assert ("B", 0, None) in found
 
 
-def test_of_many_batches_the_relevant_ones_are_kept(
+def test_batches_near_an_offset_are_kept_and_the_others_counted(
     failback: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     every = {
@@ -404,7 +404,7 @@ def test_incarnations_of_a_client_are_numbered() -> None:
 @pytest.mark.parametrize(
     "text", ["</script>", "<!--", "]]>", "\u2028\u2029", "&lt;", '"\\', "\ud800x"]
 )
-def test_nothing_ends_the_script_element(text: str) -> None:
+def test_no_text_ends_the_script_element(text: str) -> None:
     if "\ud800" in text:
         text = text.encode("utf-8", "replace").decode()
     encoded = script_safe({"a": [text]})
@@ -525,7 +525,7 @@ def test_events_are_described_in_words(value: object, words: str) -> None:
     assert in_words(value) == words
 
 
-def test_of_a_long_history_the_logs_are_shown_and_the_command_is_named(tmp_path: Path) -> None:
+def test_explanation_of_a_long_history_shows_logs_and_names_the_command(tmp_path: Path) -> None:
     made, _ = CATALOGUE["mirrored-batch-lost"].made(1)
     run = made.write(tmp_path / "run")
     anomalies = judged_again(run).judged.anomalies

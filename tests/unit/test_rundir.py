@@ -624,7 +624,7 @@ def test_a_run_that_was_recorded_with_digests_has_them(manifested: Path) -> None
     assert damaged(manifested) == [MANIFEST]
 
 
-def test_of_a_killed_run_the_captures_that_were_finished_have_digests(manifested: Path) -> None:
+def test_finished_captures_of_a_killed_run_have_digests(manifested: Path) -> None:
     listed = msgspec.json.decode((manifested / MANIFEST).read_bytes())
     captured = {name: was for name, was in listed.items() if name.startswith("captures/")}
     (manifested / MANIFEST).write_bytes(msgspec.json.encode(captured))
@@ -696,7 +696,7 @@ def examined(partition: int, count: int) -> FindingRow:
     )  # fmt: skip
 
 
-def test_nothing_is_left_out(tmp_path: Path) -> None:
+def test_parquet_has_every_anomaly_and_examined_row(tmp_path: Path) -> None:
     anomalies = [
         Anomaly(
             check="duplicate", kind="duplicate", cluster="B", topic="A.t", partition=0, offset=n,

@@ -544,7 +544,9 @@ options = {{ {options} }}"""
         (fault("partition", "A/1", "peer = 9"), "it has no peer 9; give 2 or 3, or 0 for all"),
     ],
 )
-def test_what_would_fail_later_is_refused_at_once(tmp_path: Path, added: str, says: str) -> None:
+def test_setting_that_would_fail_later_is_refused_with_its_line(
+    tmp_path: Path, added: str, says: str
+) -> None:
     text = ONE_FLAP.replace("A->B", "A@4.2.1:3->B", 1) + f"{added}\n"
     with pytest.raises(InputError, match=rf"line \d+: (fault 'x'.*: )?{re.escape(says)}"):
         read(made(tmp_path, text), seed=1)

@@ -39,7 +39,7 @@ from linkflap.harness.runtimes.kraft.secrets import (
     append_to_checkpoint,
     scram_user,
 )
-from linkflap.harness.wire.bulk import Pieces
+from linkflap.harness.wire.messages import Pieces
 from linkflap.harness.wire.stream import Stream
 from linkflap.topologies.notation import arrows, parse
 

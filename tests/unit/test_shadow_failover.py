@@ -267,7 +267,7 @@ def test_a_broker_that_comes_back_before_the_failover_ends_is_drained(
     assert ids.draw(3) >= 7 + MARGIN
 
 
-def test_when_no_broker_answers_at_all_it_is_the_shadow_that_is_disconnected(
+def test_failover_without_any_answering_broker_is_unanswered(
     mirrored: MirroredLog,
 ) -> None:
     ids = Ids()
@@ -353,7 +353,9 @@ def test_the_longest_live_replica_is_the_log(settling: FailoverRun) -> None:
     assert settle(settling, ({1: 7, 2: 9, 3: 0}, 0)) == 9
 
 
-def test_who_comes_back_with_more_when_it_was_settled_is_truncated(settling: FailoverRun) -> None:
+def test_broker_that_comes_back_with_more_after_settling_is_truncated(
+    settling: FailoverRun,
+) -> None:
     settling._log.journal.notes.phase = "ending"
     note = settling._log.partitions[TOPIC_PARTITION].note
     note.mirrored, note.appended = 7, [(7, "ABORT")]

@@ -95,7 +95,7 @@ def test_only_the_leader_epoch_changes() -> None:
     assert [dataclasses.replace(b, leader_epoch=20) for b in before] == after
 
 
-def test_what_was_before_the_position_and_a_partial_batch_are_left_out() -> None:
+def test_batches_below_the_position_and_a_partial_batch_are_left_out() -> None:
     raw = b"".join(three())
     made = stamped(raw[:-3], position=12)
     assert [(b.base_offset, b.last_offset) for b in decoded(made.data)] == [(12, 12)]

@@ -241,7 +241,7 @@ def test_shadow_without_failpoints_stops_at_no_step() -> None:
 
 
 @pytest.mark.parametrize("wanted", STEPS)
-def test_whoever_comes_there_stops_until_it_is_released_and_not_again(wanted: Step) -> None:
+def test_failpoint_holds_every_task_until_its_release(wanted: Step) -> None:
     async def play() -> None:
         steps = Steps.of({PAUSE_AT: wanted})
         standing = [asyncio.create_task(steps.reach(wanted)) for _ in range(2)]
@@ -451,7 +451,7 @@ def test_the_end_that_a_follower_has_is_said_in_the_epoch_of_the_shadow() -> Non
     assert end_of(230, log_end=227, taking=True) == (230, 6)
 
 
-def test_who_was_handed_the_partition_is_no_follower_and_its_end_is_not_said() -> None:
+def test_end_beyond_the_log_is_not_that_of_a_follower() -> None:
     assert end_of(583, log_end=582) == (-1, -1)
     assert end_of(None, log_end=582) == (-1, -1)
 

@@ -448,12 +448,12 @@ def output_of(program: str) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Spark's own daemon serves")
-def test_all_is_imported_in_one_thread_and_a_fork_can_use_it() -> None:
+def test_worker_modules_are_imported_in_one_thread_and_a_fork_can_use_them() -> None:
     assert output_of(IMPORTED) == "True 0"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Spark's own daemon serves")
-def test_where_a_library_starts_a_thread_sparks_own_daemon_takes_over() -> None:
+def test_library_that_starts_a_thread_leaves_forking_to_sparks_daemon() -> None:
     output_of(THREADED)
 
 
@@ -521,7 +521,7 @@ def test_unchanged_progress_is_not_reported_again() -> None:
     assert said == [(READ, 5, 8)]
 
 
-def test_lines_tell_it_now_and_then() -> None:
+def test_plain_lines_show_spark_progress_now_and_then() -> None:
     out, now = io.StringIO(), [0.0]
     with PlainLines(out, clock=lambda: now[0]) as lines:
         lines.phase("judging")
@@ -533,7 +533,7 @@ def test_lines_tell_it_now_and_then() -> None:
     ] == [f"{count} of 8 pieces read" for count in (2, 4, 6, 8)]
 
 
-def test_a_screen_shows_it_beside_the_phase() -> None:
+def test_screen_shows_spark_progress_beside_the_phase() -> None:
     screen = Screen(Console(file=io.StringIO(), width=120), clock=lambda: 0.0)
     screen.phase("judging")
     screen.done("pieces read", 3, 8)
@@ -592,7 +592,7 @@ def test_invalid_masters(master: str) -> None:
         masters.check(master)
 
 
-def test_of_several_masters_one_that_answers_is_enough() -> None:
+def test_one_answering_master_of_several_is_enough() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as there,
         socket.create_server(("127.0.0.1", 0)) as other,

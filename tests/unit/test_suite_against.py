@@ -38,7 +38,7 @@ def changes(found: SuiteComparison) -> list[tuple[str, str, bool]]:
     return [(each.kind, each.change, each.shown) for each in found.kinds]
 
 
-def test_what_is_new_gone_and_more_frequent(tmp_path: Path) -> None:
+def test_comparison_names_new_gone_and_changed_failures(tmp_path: Path) -> None:
     before = suite(
         tmp_path / "before", {"a:rises": 2, "b:falls": 38, "c:gone": 20, "d:same": 9}, 40
     )
@@ -106,7 +106,7 @@ def test_comparison_is_written_and_printed_when_a_suite_ends(
     assert not (before.root / AGAINST).exists()
 
 
-def test_what_is_no_suite_is_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_folder_that_is_no_suite_is_refused_before_a_run(tmp_path: Path) -> None:
     out = tmp_path / "out"
     asked = ["suite", "smoke", "--against", str(tmp_path), "--out", str(out)]
     with pytest.raises(InputError, match="is not a suite directory"):

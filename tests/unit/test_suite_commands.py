@@ -58,7 +58,9 @@ def test_programs_are_started_only_where_that_is_allowed(tmp_path: Path, path: P
     list(zip(FILES, ("payments.py", "copier.py"), strict=True)),
     ids=["application", "mirror"],
 )
-def test_a_dry_run_shows_them(capsys: pytest.CaptureFixture[str], path: Path, program: str) -> None:
+def test_dry_run_shows_the_commands_of_a_suite(
+    capsys: pytest.CaptureFixture[str], path: Path, program: str
+) -> None:
     assert command.main(["suite", str(path), "--dry-run"], standalone_mode=False) == 0
     assert f"python3 {program}" in capsys.readouterr().out
 

@@ -278,7 +278,7 @@ def test_the_era_is_that_of_the_first_anomaly(
     assert era_of({"anomalies": anomalies}, KIND) == ""
 
 
-def test_what_struck_names_the_log_states() -> None:
+def test_struck_faults_name_the_log_states() -> None:
     cells = (
         "on/shadow/A->B",
         "strike/link-cut/mirror-behind/link-1/shadow",
@@ -529,7 +529,7 @@ def test_a_step_that_fails_too_rarely_is_undone() -> None:
     assert Shrinker(fails=Predicate(holds)).shrink(found).scenario == found
 
 
-def test_the_budget_ends_it_with_what_was_found_so_far() -> None:
+def test_spent_budget_ends_the_shrinking_with_its_smallest_so_far() -> None:
     found = with_faults("mirror-kill", "link-cut")
     oracle = Predicate(lambda made: "mirror-kill" in kinds(made), budget=4)
     shrunk = Shrinker(fails=oracle).shrink(found)

@@ -62,7 +62,7 @@ def play(folder: SuiteFolder, works: Scripted | None = None) -> None:
     Suite(folder=folder, works=cast(Workers, works or Scripted()), say=lambda text: None).run()
 
 
-def test_what_is_written_is_read_back(folder: SuiteFolder) -> None:
+def test_results_are_read_back(folder: SuiteFolder) -> None:
     of_it = {"cells": ("on/shadow/A->B",), "outcomes": {"x: y": 2}}
     one = result(3, "invalid", kinds=("lost-write:lost",), **of_it)
     folder.append(one)
@@ -313,7 +313,7 @@ def test_no_room_is_the_environments_failure() -> None:
         raise OSError(errno.ENOSPC, "Error writing bytes to file")
 
 
-def test_any_other_error_is_unchanged() -> None:
+def test_error_other_than_a_full_disk_is_unchanged() -> None:
     with pytest.raises(PermissionError), full_disk_named(FOLDER):
         raise PermissionError(errno.EACCES, "Permission denied")
 
@@ -359,7 +359,7 @@ def report(
     (own / REPORT).write_bytes(msgspec.json.encode(made))
 
 
-def test_everything_of_every_shard_is_there_once(tmp_path: Path) -> None:
+def test_merged_suite_has_every_run_of_every_shard_once(tmp_path: Path) -> None:
     parts = [shard(tmp_path, 0), shard(tmp_path, 1, bad=(3,))]
     before = [(part.root / "results.jsonl").read_bytes() for part in parts]
     made = merge(parts, tmp_path / "all")
@@ -371,7 +371,7 @@ def test_everything_of_every_shard_is_there_once(tmp_path: Path) -> None:
     assert [(part.root / "results.jsonl").read_bytes() for part in parts] == before
 
 
-def test_of_a_failure_that_several_shards_have_the_smallest_is_kept(tmp_path: Path) -> None:
+def test_merge_keeps_the_smallest_report_of_a_failure(tmp_path: Path) -> None:
     parts = [shard(tmp_path, 0, bad=(2,)), shard(tmp_path, 1, bad=(3,))]
     report(parts[0], 3)
     report(parts[1], 1)
@@ -653,7 +653,7 @@ def test_hit_and_never_hit_cells(tmp_path: Path) -> None:
     assert "Options of shadow" in text
 
 
-def test_of_one_scenario_run_again_there_is_no_coverage(tmp_path: Path) -> None:
+def test_page_of_a_repeated_scenario_has_no_coverage(tmp_path: Path) -> None:
     made = suite(tmp_path)
     made.plan = replace(made.plan, given="x")
     assert '<h2 id="coverage">' not in page.write(made).read_text()

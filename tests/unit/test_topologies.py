@@ -442,7 +442,7 @@ def test_every_scenario_can_be_played_with_such_names(name: str) -> None:
     check_schedule(wished.schedule, wished.topology)
 
 
-def test_mirror_maker_has_them_as_aliases() -> None:
+def test_mirror_maker_has_cluster_names_as_aliases() -> None:
     link = LinkSpec(source="us-east", destination="eu_west")
     values = mm2_config.properties(
         mm2_config.options({"delivery": "exactly-once"}),

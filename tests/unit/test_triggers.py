@@ -64,7 +64,7 @@ def world(**clients: list[SimpleNamespace] | int) -> World:
         ),
     ],
 )
-def test_what_is_written_is_read_and_written_back(when: str, waits: Condition) -> None:
+def test_condition_is_read_and_written_back(when: str, waits: Condition) -> None:
     assert condition(when) == waits
     assert str(waits) == when
 
@@ -91,7 +91,7 @@ def test_names_that_no_trigger_has(when: str, name: str) -> None:
         ("under-way", "acknowledged_since", 3),
     ],
 )
-def test_what_clients_say_is_counted(name: str, asked: str, value: int) -> None:
+def test_trigger_is_true_from_its_least_count_on(name: str, asked: str, value: int) -> None:
     assert TRIGGERS[name](SPEC, world(**{asked: value}), value)
     assert not TRIGGERS[name](SPEC, world(**{asked: value}), value + 1)
 
@@ -138,7 +138,7 @@ def test_a_mirror_is_behind_by_so_much() -> None:
         ({"A": 9, "B": None}, {"g"}, 10, False),
     ],
 )
-def test_nothing_is_seen_on_both_sides_before_readers_of_both_have_read_so_much(
+def test_seen_on_both_sides_needs_readers_and_groups_of_both_clusters(
     read: dict[str, int] | dict[str, int | None],
     sampled: set[str] | tuple[()],
     least: int | None,
@@ -322,7 +322,7 @@ def staged(mirror: object, **more: object) -> World:
     return cast(World, SimpleNamespace(mirrors={"A->B": mirror}, **more))
 
 
-def test_what_a_mirror_says_of_itself_is_true_of_its_link_and_of_its_destination() -> None:
+def test_mirror_status_triggers_faults_on_its_link_and_destination() -> None:
     assert TRIGGERS["mirror-holds"](SPEC, staged(Telling(held=70)), 70)
     assert not TRIGGERS["mirror-holds"](SPEC, staged(Telling(held=70)), 71)
     assert not TRIGGERS["mirror-holds"](SPEC, staged(Telling()))

@@ -18,6 +18,7 @@ import pytest
 
 from linkflap.harness.log.segments import LARGEST_FILE, map_segment
 from linkflap.harness.machine import cache, cleanup, ledger, trusted_folders, untrusted_files
+from linkflap.harness.machine.engine_leftovers import Removed
 from linkflap.harness.machine.process_identity import Identity
 from linkflap.harness.machine.trusted_folders import Untrusted
 from linkflap.harness.model.errors import SetupError
@@ -167,7 +168,7 @@ def test_clean_follows_no_link_that_replaced_a_folder(
 
 
 @needs_root
-def test_nothing_of_another_user_is_unmounted(shared: Path, tmp_path: Path) -> None:
+def test_unmount_follows_no_link_of_another_user(shared: Path, tmp_path: Path) -> None:
     target = tmp_path / "mounted"
     target.mkdir()
     try:
@@ -237,7 +238,7 @@ def test_an_entry_that_linkflap_never_writes_removes_nothing(
     monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "ledger"))
     (ledger.folder() / "1-1.json").write_bytes(dead(folders=[path], mounts=[path]))
     monkeypatch.chdir(tmp_path)
-    assert cleanup.clean() == cleanup.Removals()
+    assert cleanup.clean() == Removed()
     assert (precious / "file").exists()
 
 
@@ -250,7 +251,7 @@ def test_temporary_files_are_not_made_where_others_can_replace_them(
         cleanup.private_folder()
 
 
-def test_links_of_ones_own_are_followed_and_loops_end(tmp_path: Path) -> None:
+def test_own_symbolic_links_are_followed_and_loops_end(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o755)
     (tmp_path / "absolute").symlink_to(tmp_path / "real")
     (tmp_path / "relative").symlink_to("absolute")
@@ -279,7 +280,7 @@ def test_a_folder_is_removed_with_all_in_it_and_without_what_it_links_to(
     assert (precious / "file").exists()
 
 
-def test_nobody_else_can_change_what_is_in_a_folder_that_others_may_enter(
+def test_files_in_folders_open_to_others_are_private(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("RUNTIME_DIR", "CACHE"):
@@ -414,6 +415,6 @@ def test_a_line_that_is_too_long_is_torn_and_the_last(
         b"9" * 10_000,
     ],
 )
-def test_what_does_not_decode_is_one_kind_of_error(document: bytes) -> None:
+def test_document_nested_too_deeply_is_a_decode_error(document: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         untrusted_files.decoded(document, dict[str, int])

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -32,12 +32,12 @@ from linkflap.harness.model.errors import (
 )
 from linkflap.harness.model.events import ClientDied
 from linkflap.harness.model.guarantee import Allowance, Guarantee
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import MirrorSpec, Option, WorkloadSpec
 from linkflap.harness.rundir import RunReader, RunWriter
 from linkflap.harness.workloads import groups, topics, topics_for
-from linkflap.harness.workloads.clients import WorkloadClients
+from linkflap.harness.workloads.clients import WorkloadClients, make_all
 from linkflap.harness.workloads.command import Command, check
-from linkflap.harness.workloads.make_crew import make_all
 from tests.command_line import ran
 from tests.unit.recorded_run import run
 from tests.waiting import eventually
@@ -105,7 +105,7 @@ def test_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     assert child.group() == frozenset()
 
 
-def test_a_stopped_one_can_be_ended(tmp_path: Path) -> None:
+def test_suspended_program_can_be_ended(tmp_path: Path) -> None:
     mine = foreign(tmp_path)
     child = mine.start([*PYTHON, "import signal; print('up', flush=True); signal.pause()"])
     eventually("the program to start", lambda: "up" in mine.last_words())
@@ -123,7 +123,7 @@ def test_a_program_that_stops_itself_can_be_killed(tmp_path: Path) -> None:
     assert not child.any_suspended
 
 
-def test_when_the_harness_dies_the_whole_group_does(tmp_path: Path) -> None:
+def test_death_of_the_harness_ends_the_whole_process_group(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     harness = f"""
 import sys
@@ -182,14 +182,18 @@ def test_programs_are_paths_from_the_folder_or_names_in_the_path(tmp_path: Path)
 # Addresses for a program: two clusters, and the client links into them.
 
 
-ADDRESSES = SimpleNamespace(
-    clusters={
-        name: SimpleNamespace(bootstrap=f"127.0.0.1:{port}") for name, port in (("A", 1), ("B", 2))
-    },
-    links={
-        "*->A": SimpleNamespace(bootstrap="127.0.0.1:11"),
-        "*->B": SimpleNamespace(bootstrap="127.0.0.1:12"),
-    },
+ADDRESSES = cast(
+    Deployment,
+    SimpleNamespace(
+        clusters={
+            name: SimpleNamespace(bootstrap=f"127.0.0.1:{port}")
+            for name, port in (("A", 1), ("B", 2))
+        },
+        links={
+            "*->A": SimpleNamespace(bootstrap="127.0.0.1:11"),
+            "*->B": SimpleNamespace(bootstrap="127.0.0.1:12"),
+        },
+    ),
 )
 
 
@@ -220,7 +224,7 @@ def writer(tmp_path: Path) -> Iterator[RunWriter]:
     made.close("finished")
 
 
-def test_a_scenario_file_has_it_with_its_folder_from_there(tmp_path: Path) -> None:
+def test_command_of_a_scenario_file_runs_in_a_folder_relative_to_the_file(tmp_path: Path) -> None:
     (tmp_path / "service").mkdir()
     path = tmp_path / "mine.toml"
     path.write_text(SCENARIO)
@@ -381,7 +385,7 @@ def test_program_gets_addresses_and_topics_in_its_environment(
     assert (found["LINKFLAP_READS"], found["LINKFLAP_WRITES"]) == ("A.orders", "")
 
 
-def test_through_the_proxy_it_is_given_the_path_of_clients(
+def test_program_via_the_proxy_gets_the_client_path(
     program: Callable[..., Command], writer: RunWriter
 ) -> None:
     program(via="proxy").start()
@@ -424,7 +428,7 @@ def test_killed_program_is_restarted_and_its_death_is_recorded(
     mine.start()
     said(writer, 1)
     death = clients.kill("A", workload="command", moment="any", by="kill", within=60)
-    assert (death.status, death.process) == (-signal.SIGKILL, "command-1")
+    assert (death.event.status, death.event.process) == (-signal.SIGKILL, "command-1")
     said(writer, 2)
     assert clients.done_since_restart("command-1") == 1
     with pytest.raises(InputError, match="no program of a workload with a command runs at B"):
@@ -457,7 +461,7 @@ def test_program_that_runs_once_is_not_restarted(writer: RunWriter, tmp_path: Pa
     assert (died.status, died.again) == (3, False)
 
 
-def test_one_that_runs_once_only_has_another_address_after_a_failover(
+def test_program_that_runs_once_gets_its_new_address_by_file(
     program: Callable[..., Command], writer: RunWriter
 ) -> None:
     mine = program(once=True)
@@ -538,7 +542,7 @@ def test_topics_of_a_program_are_only_read_by_linkflaps_clients(writer: RunWrite
         ["A.orders", "A.paid"],
     ]
     assert groups(specs) == ["mine"]
-    crews = make_all(specs, addresses=ADDRESSES, topics=every, writer=writer, seed=1)
+    crews = make_all(specs, deployment=ADDRESSES, topics=every, writer=writer, seed=1)
     assert [type(crew).__name__ for crew in crews] == ["Command", "Producers", "Readers"]
 
 

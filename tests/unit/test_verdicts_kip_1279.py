@@ -15,7 +15,7 @@ import pytest
 
 from linkflap.harness.capture.logs_named import LogsRequest
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
-from linkflap.harness.guarantees.copied import PRESETS
+from linkflap.harness.guarantees import PRESETS
 from linkflap.harness.log import batches
 from linkflap.harness.model.events import Event, Promotion, PromotionUnknown
 from linkflap.harness.model.topology import LinkSpec
@@ -444,13 +444,13 @@ ROUND = [("promotion", "B", 4), ("promotion", "A", 10)]
         "never promoted",
     ],
 )  # fmt: skip
-def test_where_the_mirror_was_turned_round_the_marks_that_are_left_are_in_turn(
+def test_directions_of_a_turned_mirror_are_read_from_the_marks_left(
     tmp_path: Path, a: list[bytes], b: list[bytes], wanted: list[tuple[str, str, int]]
 ) -> None:
     assert sides(events(tmp_path, a, b, *BOTH_LINKS)) == wanted
 
 
-def test_that_the_mirror_was_turned_round_the_first_batches_that_are_left_tell(
+def test_directions_of_a_turned_mirror_are_read_from_the_first_batches_left(
     tmp_path: Path,
 ) -> None:
     found = events(tmp_path, kept(OWN, AGAIN, since=6), kept(OWN, AGAIN[:2], since=7), *BOTH_LINKS)

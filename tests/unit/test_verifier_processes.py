@@ -121,7 +121,7 @@ def test_service_is_found_if_its_socket_path_is_longer_than_a_socket_address(
         assert not served.over
 
 
-def test_what_waits_is_judged_as_one_batch_and_a_folder_once(tmp_path: Path) -> None:
+def test_waiting_folders_are_judged_as_one_batch_each_once(tmp_path: Path) -> None:
     batches, first, go = [], threading.Event(), threading.Event()
 
     def verdicts(folders: Sequence[Path]) -> list[JudgedRun]:
@@ -195,7 +195,7 @@ def test_a_verifier_that_raises_says_so_to_those_whose_turn_it_was_and_goes_on(
         user.close()
 
 
-def test_what_a_directory_is_refused_for_is_raised_as_it_is_by_a_spark_of_ones_own(
+def test_refusal_of_a_directory_is_raised_as_input_error(
     tmp_path: Path,
 ) -> None:
     refused = Failed(kind="InputError", sentence="x is no run directory")

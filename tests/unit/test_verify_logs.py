@@ -316,7 +316,7 @@ def test_the_tail_of_a_deposed_leader_is_unknown(tmp_path: Path, later: bool) ->
         assert "in an older leader epoch than broker 2" in str(judgement.document["reason"])
 
 
-def test_of_many_findings_the_first_are_printed(tmp_path: Path) -> None:
+def test_first_twenty_findings_are_printed_and_the_others_counted(tmp_path: Path) -> None:
     for number in range(30):
         path = sound(tmp_path / "many" / f"orders-{number}")
         content = bytearray(path.read_bytes())
@@ -436,7 +436,7 @@ CHANGES: dict[str, tuple[Callable[[list[bytes]], list[bytes]], set[str]]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_a_mirror_must_not_do_is_found(tmp_path: Path, change: str) -> None:
+def test_illegal_change_of_a_mirrored_log_is_found(tmp_path: Path, change: str) -> None:
     how, found = CHANGES[change]
     judgement = verdict(written(tmp_path, destination(how([*SENT]))))
     assert (judgement.verdict, kinds(judgement)) == (Verdict.INVALID, found)
@@ -492,7 +492,7 @@ def test_records_of_equal_content_in_logs_that_lost_their_beginnings_are_no_anom
         (1, 2, set()),
     ],
 )
-def test_of_the_others_there_what_is_lost_is_found(
+def test_record_lost_among_equal_contents_is_found_or_unknown(
     tmp_path: Path, east: int, west: int, found: set[str]
 ) -> None:
     shortened(tmp_path, "east", AGAIN, east)
@@ -511,7 +511,7 @@ def test_of_the_others_there_what_is_lost_is_found(
         ([b"b", b"a", b"b", b"c", b"d"], False),
     ],
 )
-def test_what_comes_again_after_as_many_as_were_deleted_shows_what_is_missing(
+def test_repeat_after_as_many_others_as_were_deleted_shows_a_hole(
     tmp_path: Path, west: Values, *, lost: bool
 ) -> None:
     shortened(tmp_path, "east", [b"x", b"a", b"b", b"c", b"d"], 1)
@@ -527,7 +527,9 @@ def test_a_mirror_that_repeats_records_of_equal_content_is_not_accused(tmp_path:
     assert (judgement.verdict, judgement.anomalies) == (Verdict.UNKNOWN, [])
 
 
-def test_what_comes_after_all_of_the_source_may_be_the_order_of_copying(tmp_path: Path) -> None:
+def test_records_after_the_end_of_the_source_are_unknown_until_a_promotion_is_named(
+    tmp_path: Path,
+) -> None:
     written(tmp_path, destination([*SENT, b"later", b"still later"]))
     judgement = verdict(tmp_path)
     assert (judgement.verdict, kinds(judgement)) == (Verdict.UNKNOWN, set())
@@ -568,7 +570,7 @@ def test_a_promoted_and_compacted_destination_that_is_mostly_its_own_shows_it_to
         verdict(tmp_path, mirror=None)
 
 
-def test_what_two_clusters_wrote_alike_at_other_times_is_no_mirrored_record(tmp_path: Path) -> None:
+def test_equal_records_written_at_other_times_are_not_mirrored_ones(tmp_path: Path) -> None:
     """A healthy pair that keeps bytes, promoted: its own clients wrote the same values."""
     both = batch(0, [record(b"ping") for _ in range(4)])
     segment(tmp_path / "east" / "orders-0", [both])
@@ -641,7 +643,7 @@ def test_a_destination_with_times_of_its_own_is_not_accused(
 
 
 @pytest.mark.parametrize("option", [{"producer_ids": "negate"}, {"leader_epochs": "keep"}])
-def test_who_says_what_a_mirror_does_with_batches_says_that_it_keeps_them(
+def test_option_about_batches_implies_a_mirror_that_keeps_offsets(
     tmp_path: Path, option: dict[str, str]
 ) -> None:
     segment(tmp_path / "east" / "orders-0", source())

@@ -26,8 +26,7 @@ from kio.serial import entity_reader, entity_writer
 from linkflap.harness.runtimes import probe
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Access, Address, NoAnswer, host_and_port
-from linkflap.harness.wire.bulk import VIEWED_FROM, Pieces
-from linkflap.harness.wire.messages import LENGTH, Error, Malformed
+from linkflap.harness.wire.messages import LENGTH, VIEWED_FROM, Error, Malformed, Pieces
 from linkflap.harness.wire.peer import BlockingConnection
 from linkflap.harness.wire.stream import Stream
 from tests.waiting import eventually
@@ -363,7 +362,7 @@ def test_a_closed_port_is_no_answer() -> None:
         (garbage, "metadata response v4"),
     ],
 )
-def test_where_the_answer_matters_its_lack_is_said(behaviour: Behaviour, said: str) -> None:
+def test_missing_answer_is_described(behaviour: Behaviour, said: str) -> None:
     with peer(behaviour) as address, pytest.raises(NoAnswer, match=said):
         probe.advertised(address, within=0.2)
 
@@ -382,7 +381,7 @@ def test_the_first_answer_is_the_first_bytes_whatever_they_are() -> None:
             assert probe.first_answer(address, within=0.2) is None
 
 
-def test_where_there_is_tls_its_greeting_is_what_is_answered() -> None:
+def test_first_answer_over_tls_is_that_to_the_greeting() -> None:
     heard: list[bytes] = []
 
     def greets(connection: socket.socket) -> None:

@@ -6,7 +6,7 @@ import random
 import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -21,13 +21,14 @@ from hypothesis import strategies as st
 from linkflap.harness import workloads
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.payload import FOREIGN, HEADER, KEYS, Values, encode, uid_in
+from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import Option, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads import KINDS, context, first_cluster, relay
 from linkflap.harness.workloads.client import Client, Numbers, Tally
-from linkflap.harness.workloads.clients import WorkloadClients
+from linkflap.harness.workloads.clients import WorkloadClients, make, make_all
 from linkflap.harness.workloads.crew import ClientNames, Crew, Readers, WorkloadProgress
 from linkflap.harness.workloads.incarnation import (
     REFUSALS,
@@ -35,7 +36,6 @@ from linkflap.harness.workloads.incarnation import (
     Incarnation,
     InvokedOperation,
 )
-from linkflap.harness.workloads.make_crew import make, make_all
 from linkflap.harness.workloads.prefork import Prefork
 from linkflap.harness.workloads.producers import Producing, TransactionalClient
 from linkflap.harness.workloads.protocol import ClientState
@@ -59,16 +59,13 @@ from tests.waiting import eventually
 # random draws are seeded.
 
 
-@dataclass(frozen=True)
-class Somewhere:
-    bootstrap: str = "127.0.0.1:1"
-
-
-@dataclass(frozen=True)
-class Nowhere:
-    clusters: Mapping[str, Somewhere]
-    links: Mapping[str, Somewhere]
-    recorders: Mapping[str, Somewhere] = field(default_factory=dict)
+def deployment(*, links: Mapping[str, str] | None = None, **clusters: str) -> Deployment:
+    """Clusters and links by their bootstrap servers."""
+    clusters_, links_ = (
+        {name: SimpleNamespace(bootstrap=address) for name, address in of.items()}
+        for of in (clusters, links or {})
+    )
+    return cast(Deployment, SimpleNamespace(clusters=clusters_, links=links_, recorders={}))
 
 
 @pytest.fixture
@@ -81,15 +78,14 @@ def writer(tmp_path: Path) -> Iterator[RunWriter]:
     writer.close("finished")
 
 
+ADDRESS = "127.0.0.1:1"
 TOPICS = {"A.t": 3, "AB.t": 1, "B.t": 2}
 
 
 def made(writer: RunWriter, kind: str, names: ClientNames | None = None, **options: Option) -> Crew:
     return make(
         WorkloadSpec(kind=kind, home="A", clients=4, options=options),
-        addresses=Nowhere(
-            clusters={"A": Somewhere(), "B": Somewhere()}, links={"*->A": Somewhere("127.0.0.1:2")}
-        ),
+        deployment=deployment(A=ADDRESS, B=ADDRESS, links={"*->A": "127.0.0.1:2"}),
         topics=TOPICS,
         writer=writer,
         seed=5,
@@ -159,7 +155,6 @@ def test_wrong_options_are_named_with_their_fix(
 
 
 def test_a_home_without_topics_and_no_clients_are_wrong(writer: RunWriter) -> None:
-    addresses = Nowhere(clusters={}, links={})
     for spec, words in (
         (WorkloadSpec(kind="idempotent", home="C"), "no topics of home C"),
         (WorkloadSpec(kind="idempotent", home="A", clients=0), "cannot have 0 clients"),
@@ -167,7 +162,7 @@ def test_a_home_without_topics_and_no_clients_are_wrong(writer: RunWriter) -> No
         with pytest.raises(InputError, match=words):
             make(
                 spec,
-                addresses=addresses,
+                deployment=deployment(),
                 topics={"A.t": 1},
                 writer=writer,
                 seed=1,
@@ -601,7 +596,7 @@ def readers(*processes: Process, group: str = "") -> Readers:
     return Readers(spec, cast(Any, processes), context(spec, **beside))
 
 
-def test_everybody_writes_once_that_it_is_drained() -> None:
+def test_each_reader_records_once_that_it_is_drained() -> None:
     one, other = (
         Process("readers-1", {0: 1, 1: 7}, {0: 5, 1: 7}),
         Process("readers-2", {0: 5, 1: 7}),
@@ -612,7 +607,7 @@ def test_everybody_writes_once_that_it_is_drained() -> None:
 
 
 @pytest.mark.parametrize("deaths", [1, 2])
-def test_one_that_is_killed_before_it_wrote_that_is_waited_for_again(deaths: int) -> None:
+def test_drain_waits_for_the_successor_of_a_reader_killed_before_its_row(deaths: int) -> None:
     one, other = (
         Process("readers-1", {0: 5, 1: 7}, deaths=deaths),
         Process("readers-2", {0: 5, 1: 7}),
@@ -621,7 +616,7 @@ def test_one_that_is_killed_before_it_wrote_that_is_waited_for_again(deaths: int
     assert (one.rows, other.rows) == ([[0, 1]], [[0, 1]])
 
 
-def test_one_that_is_killed_after_it_wrote_that_writes_it_again_unless_that_was_heard() -> None:
+def test_reader_killed_after_an_unheard_row_writes_the_row_again() -> None:
     one = Process("readers-1", {0: 5, 1: 7}, deaths=1, written=True)
     readers(one).drain(ENDS, within=60)
     assert one.rows == [[0, 1], [0, 1]]
@@ -730,7 +725,7 @@ def sent(first_uid: int, *, acknowledged: int, offset: int, outcome: str) -> Non
     Incarnation.returned(cast(Incarnation, SimpleNamespace()), flight, outcome, "")  # type: ignore[arg-type]
 
 
-def test_what_was_never_answered_is_acknowledged_behind_the_last_offset(
+def test_unanswered_operation_is_taken_to_follow_the_last_acknowledged_offset(
     written: list[tuple[tuple[int, int, int], ...]],
 ) -> None:
     sent(0, acknowledged=3, offset=10, outcome="ok")
@@ -741,7 +736,9 @@ def test_what_was_never_answered_is_acknowledged_behind_the_last_offset(
     assert written[2] == ((0, 1, 14), (1, 1, 15), (2, 1, 16))
 
 
-def test_nothing_else_is_changed(written: list[tuple[tuple[int, int, int], ...]]) -> None:
+def test_planted_bug_changes_no_answered_operation(
+    written: list[tuple[tuple[int, int, int], ...]],
+) -> None:
     sent(0, acknowledged=0, offset=0, outcome="info")
     sent(3, acknowledged=2, offset=20, outcome="ok")
     assert written == [(), ((0, 2, 20),)]
@@ -754,7 +751,7 @@ def test_a_program_is_recorded_only_where_something_records(writer: RunWriter) -
     with pytest.raises(InputError, match="is of linkflap run"):
         make_all(
             [spec],
-            addresses=Nowhere(clusters={"A": Somewhere("a:1")}, links={}),
+            deployment=deployment(A="a:1"),
             topics={"A.payments": 1},
             writer=writer,
             seed=1,

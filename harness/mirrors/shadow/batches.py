@@ -38,7 +38,7 @@ from crc32c import crc32c
 from linkflap.harness.log import layout
 from linkflap.harness.log.layout import INT, LONG, walk
 from linkflap.harness.mirrors.shadow.settings import ShadowOptions
-from linkflap.harness.wire.bulk import Buffer
+from linkflap.harness.wire.messages import Buffer
 
 NO_PRODUCER: Final = -1
 ABORT, RESET = layout.ABORT, 7

@@ -301,8 +301,8 @@ class FailoverRun:
         self._enter("handing-over")
 
     async def _known(self) -> None:
-        """Returns when this process knows every mirrored partition. It must not hand over before,
-        because the others would be left without a leader."""
+        """Returns when this process knows every mirrored partition. An earlier handover would leave
+        the others without a leader."""
         while True:
             try:
                 await self._topics.look()

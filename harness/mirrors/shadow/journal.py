@@ -1,5 +1,5 @@
-"""The journal of a shadow: what it must still know after it is killed. Its identity, its topics,
-its partitions' leader epochs, and its progress, in one small file.
+"""The journal of a shadow: a small file that outlives a kill. It has the shadow's identity, its
+topics, its partitions' leader epochs, and its progress.
 
 Each entry is written before the action that depends on it. The incarnation id never changes. A
 broker that registers again with the same incarnation id keeps its broker epoch
@@ -77,7 +77,7 @@ class PartitionNote:
 
     @property
     def kept(self) -> int:
-        """Where the source's records end in the promoted log: the promotion offset without the
+        """The end of the source's records in the promoted log: the promotion offset without the
         markers that the failover appended, which the source does not have. -1 before the
         promotion."""
         return min(
@@ -86,7 +86,7 @@ class PartitionNote:
         )
 
     def written(self, topic: str, number: int) -> JournalPartition:
-        """The same as an event of the run record."""
+        """The note as an event of the run record."""
         values: dict[str, Any] = asdict(self)
         for name, value in values.items():
             values[name] = tuple(value) if isinstance(value, list) else value

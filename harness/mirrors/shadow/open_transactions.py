@@ -8,7 +8,7 @@ write-txn-markers: the brokers that lead after the handover append the same mark
 (WriteTxnMarkers, KIP-98; `write_abort_markers`).
 
 truncate-once: truncates the log at its last stable offset (February to May 2026). That can remove
-the marker of a transaction that had begun before. It is then open again, and hangs for ever.
+the marker of a transaction that had begun before. Such a transaction is open again, for ever.
 
 truncate-stable: truncates repeatedly until no transaction is open.
 
@@ -274,7 +274,7 @@ async def _open(
     """Partition -> its open transactions, in the order in which they began."""
     found: dict[Partition, list[OpenTransaction]] = {}
     for tp, partition in list(mirrored.partitions.items()):
-        address = mirrored.config.brokers[_somebody(failover, partition)]
+        address = mirrored.config.brokers[_live_broker(failover, partition)]
         states = await destination.producers(address, tp)
         opened = sorted(
             (s for s in states if s.current_txn_start_offset >= 0),
@@ -334,7 +334,7 @@ async def _stable(
 ) -> dict[tuple[str, int], int]:
     by_broker: dict[int, dict[tuple[str, int], int]] = {}
     for tp, partition in mirrored.partitions.items():
-        by_broker.setdefault(_somebody(failover, partition), {})[tp] = partition.end
+        by_broker.setdefault(_live_broker(failover, partition), {})[tp] = partition.end
     found: dict[tuple[str, int], int] = {}
     for broker, ends in by_broker.items():
         found |= await destination.stable(mirrored.config.brokers[broker], ends)
@@ -345,7 +345,7 @@ async def _stable(
     return found
 
 
-def _somebody(failover: Settling, partition: Partition) -> int:
+def _live_broker(failover: Settling, partition: Partition) -> int:
     """A live broker that has the partition. Raises EnvironmentFailure when all are dead."""
     live = failover.live(partition)
     if not live:

@@ -20,8 +20,7 @@ from linkflap.harness.mirrors.shadow.batches import Stamped, end_of, mapping, st
 from linkflap.harness.mirrors.shadow.journal import Journal, PartitionNote, Steps
 from linkflap.harness.mirrors.shadow.settings import Config
 from linkflap.harness.model.topology import TopicPartition
-from linkflap.harness.wire.bulk import Pieces
-from linkflap.harness.wire.messages import Message
+from linkflap.harness.wire.messages import Message, Pieces
 
 Entry = tuple[int, int]
 NONE = -1

@@ -201,7 +201,7 @@ class Config:
 
     @property
     def canary(self) -> str:
-        """The topic of the canary."""
+        """The name of the canary topic."""
         return topic_name(LinkSpec.parse(self.link).source, CANARY)
 
     def mirrors(self, topic: str) -> bool:
@@ -229,8 +229,8 @@ def control_token(folder: Path) -> str:
 
 
 def new_token(folder: Path) -> str:
-    """The token of a process that has its port, in a file that only this user can read. The one
-    before may have been sent to a stranger, who had the port while no shadow had."""
+    """A new token for a process that has its port, in a file that only this user can read. The
+    previous token may have reached a stranger that had the port while no shadow did."""
     token, partial = secrets.token_hex(32), folder / f"{TOKEN}.partial"
     partial.unlink(missing_ok=True)
     made = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

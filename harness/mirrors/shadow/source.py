@@ -27,9 +27,8 @@ from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
-from linkflap.harness.wire.bulk import Buffer
 from linkflap.harness.wire.connection import AnyOf, Connection, Connections
-from linkflap.harness.wire.messages import Error, Message
+from linkflap.harness.wire.messages import Buffer, Error, Message
 from linkflap.harness.wire.requests import EARLIEST, LATEST, Led, replica_offsets
 
 

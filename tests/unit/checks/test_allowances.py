@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from linkflap.harness.guarantees import ALLOWED, copied, mm2, shadow
+from linkflap.harness.guarantees import ALLOWED, mm2, of_copied_logs, shadow
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
@@ -18,7 +18,7 @@ from tests.unit.checks.histories import SECOND
 AT_LEAST_ONCE = mm2.guarantee({"delivery": "at-least-once"})
 EXACTLY_ONCE = mm2.guarantee({"delivery": "exactly-once"})
 SHADOW = shadow.guarantee({})
-COPIED = copied.guarantee({})
+COPIED = of_copied_logs({})
 LINK = "A->B"
 UNDATED = Anomaly(
     check="duplicate", kind="mirrored-duplicate", cluster="B", topic="A.t", partition=0, offset=5
@@ -96,7 +96,9 @@ def test_clusters_that_count(target: str) -> None:
         "undated",
     ],
 )  # fmt: skip
-def test_nothing_else(anomaly: Anomaly, mirror: Guarantee, windows: list[Window]) -> None:
+def test_anomaly_outside_its_allowance_is_not_allowed(
+    anomaly: Anomaly, mirror: Guarantee, windows: list[Window]
+) -> None:
     assert why_allowed(anomaly, mirror, LINK, windows) is None
 
 

@@ -50,7 +50,9 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("shape", "mirror"), SHAPES)
-def test_what_bytes_decide_is_decided(shape: str, mirror: str, tmp_path: Path) -> None:
+def test_run_without_client_history_is_judged_by_bytes(
+    shape: str, mirror: str, tmp_path: Path
+) -> None:
     made = alone(10, shape, mirror)
     judgement = judged(made, tmp_path / "run")
     assert judgement.verdict is Verdict.VALID, judgement.judged.reason

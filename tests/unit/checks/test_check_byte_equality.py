@@ -223,7 +223,9 @@ CHANGES = {
 
 @pytest.mark.parametrize("how", ["keep", "negate", "complement", "region"])
 @pytest.mark.parametrize("what", CHANGES)
-def test_nothing_but_the_declared_id_may_differ(tmp_path: Path, what: str, how: str) -> None:
+def test_difference_beyond_the_declared_producer_id_is_divergence(
+    tmp_path: Path, what: str, how: str
+) -> None:
     theirs, mine = CHANGES[what]
     pid = {"keep": 3, "negate": -5, "complement": 2**63 - 5, "region": REGION + 3}[how]
 

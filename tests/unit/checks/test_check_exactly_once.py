@@ -302,7 +302,7 @@ def test_a_group_that_committed_and_was_never_sampled_is_unknown() -> None:
     assert reasons(sampled(2, seconds=35), seconds=committed_at + 10) == []
 
 
-def test_of_an_input_that_a_mirror_wrote_twice_only_the_copy_that_was_used_again_counts() -> None:
+def test_input_mirrored_twice_counts_only_the_copy_that_was_used_again() -> None:
     """The output of the first copy was mirrored; the group on B had reached the second copy, and
     made another output from it."""
     a, b = Log("A").data(1).txn(11, pid=7), Log("B").data(1).data(1).data(11).txn(21, pid=9)

@@ -107,7 +107,7 @@ def test_a_chain_loses_what_the_middle_had_from_upstream() -> None:
     assert costs(seen) == [(2, None)]
 
 
-def test_nothing_lost() -> None:
+def test_failover_that_lost_nothing_costs_zero_records() -> None:
     assert costs(view([A3, Log("B").data(1, 2, 3)], sends=ACKED, promotions=[promoted(3)])) == [
         (0, None)
     ]

@@ -197,7 +197,7 @@ REJECTS = {
 }
 
 
-def test_of_a_record_written_twice_only_the_copy_that_was_read_is_a_replay() -> None:
+def test_record_mirrored_twice_replays_only_the_copy_that_was_read() -> None:
     logs = [Log("A").data(1, 2, 3), Log("B").data(1, 2, 1, 2, 3)]
     reads = moved(2, (3, 2), (4, 3), before=((0, 1), (1, 2)))
     seen = view(
@@ -422,7 +422,9 @@ def truncated(offset: int) -> PartitionView:
         "acknowledged on the source, whose log has lost it",
     ],
 )
-def test_what_a_mirror_may_commit_for_a_group(seen: PartitionView, internal: PartitionView) -> None:
+def test_legal_commits_of_a_mirror_are_accepted(
+    seen: PartitionView, internal: PartitionView
+) -> None:
     assert together(seen, internal) == ([], [])
 
 
@@ -451,7 +453,7 @@ def test_what_a_mirror_may_commit_for_a_group(seen: PartitionView, internal: Par
         "translated too far",
     ],
 )
-def test_what_a_mirror_may_not_commit_for_a_group(
+def test_illegal_commit_of_a_mirror_is_found(
     seen: PartitionView, internal: PartitionView, found: tuple[str, int]
 ) -> None:
     assert together(seen, internal) == ([found], [])
@@ -478,7 +480,7 @@ def test_a_translated_offset_may_be_that_of_the_first_copy() -> None:
     ],
     ids=["the destination's", "both", "the source's"],
 )
-def test_where_a_coordinators_log_has_lost_its_beginning_nothing_is_proven(
+def test_coordinator_log_without_its_beginning_proves_nothing(
     internal: PartitionView,
 ) -> None:
     why = (

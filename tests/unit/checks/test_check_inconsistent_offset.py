@@ -58,7 +58,7 @@ REJECTS = {
         "not ours",
     ],
 )
-def test_whoever_the_two_are(seen: PartitionView) -> None:
+def test_two_observers_of_any_kind_that_disagree_are_inconsistent(seen: PartitionView) -> None:
     assert anomalies(NAME, seen) == [("inconsistent-offset", "A", 0)]
 
 
@@ -76,7 +76,7 @@ def test_offsets_apart_are_two_anomalies() -> None:
     assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(0, 1), (2, 2)]
 
 
-def test_what_was_seen_below_a_truncation_still_holds() -> None:
+def test_record_seen_below_a_truncation_still_binds() -> None:
     assert anomalies(NAME, trip(reads=[poll((1, 9), at=400 * SECOND)])) == [
         ("inconsistent-offset", "A", 1)
     ]
@@ -122,5 +122,5 @@ def test_the_tail_that_a_mirror_truncated_at_the_promotion_is_another_era(
     assert anomalies(NAME, seen) == found
 
 
-def test_nothing_is_left_open_by_a_torn_log() -> None:
+def test_torn_log_leaves_nothing_unjudged() -> None:
     assert unjudged(NAME, view([Log("A").data(1).torn()], reads=[poll((0, 1))])) == []

@@ -458,7 +458,7 @@ def test_no_other_check_reports_them() -> None:
     assert found == {"internal-topics"}
 
 
-def test_where_a_cluster_keeps_the_states_of_its_mirrors_is_held_to_its_bytes_too() -> None:
+def test_gap_in_the_mirror_state_topic_is_found() -> None:
     assert judged(own([written(2), second(1, 2)], MIRROR_STATE)) == ([], [])
     assert judged(own(written(1).skip(1).data(-1), MIRROR_STATE)) == (
         [("offsets-missing", "A", MIRROR_STATE, 1)],

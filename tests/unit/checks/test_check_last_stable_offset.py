@@ -655,7 +655,7 @@ def test_a_coordinators_log_with_a_hole_does_not_decide() -> None:
     ],
     ids=["the first partition", "one in the middle", "the last one", "copied before it began"],
 )
-def test_what_of_the_coordinators_log_is_missing_or_older_may_know_the_transaction(
+def test_missing_or_older_coordinator_log_may_know_the_open_transaction(
     knows_not: Sequence[PartitionView],
 ) -> None:
     assert anomalies(NAME, open_for(80), *knows_not) == []
@@ -679,7 +679,7 @@ def test_timestamps_that_a_program_chose_make_no_transaction_older_or_younger(
     assert anomalies(NAME, one) == found
 
 
-def test_what_is_mirrored_ends_by_the_settings_of_the_cluster_that_it_comes_from() -> None:
+def test_mirrored_transaction_times_out_by_settings_of_its_source() -> None:
     b = Log("B").txn(1, pid=7, end=None)
     marks = {"B": samples((0, 1))}
     mirrored = view([b], watermarks=marks, mirror_kind="shadow", ended=ENDED + 80 * SECOND)
@@ -690,7 +690,7 @@ def test_what_is_mirrored_ends_by_the_settings_of_the_cluster_that_it_comes_from
     assert anomalies(NAME, set_to(mirrored, longest, 60_000, on="A")) == there
 
 
-def test_what_was_aborted_while_it_was_captured_is_unknown() -> None:
+def test_transaction_aborted_during_the_capture_is_not_hanging() -> None:
     """Its coordinator does that by itself; clients have finished by then."""
     now = (ENDED + 80 * SECOND) // 1_000_000
     assert anomalies(NAME, open_for(80), last(COMPLETE_ABORT, at=now - 1000)) == []
@@ -706,7 +706,7 @@ def test_a_lingering_transaction_says_until_when() -> None:
 
 
 @pytest.mark.parametrize("dead", ["A", "B"])
-def test_what_only_a_dead_cluster_could_have_ended_is_no_violation(dead: str) -> None:
+def test_transaction_that_only_a_dead_cluster_could_end_is_lingering(dead: str) -> None:
     """C mirrors B, which mirrors A, and was not promoted."""
     logs = [Log("A").txn(1, pid=7), Log("B").txn(1, pid=7), Log("C").txn(1, pid=7, end=None)]
     given: History = {

@@ -158,7 +158,7 @@ def test_no_leader_epoch_is_below_those_of_its_records(case: str) -> None:
     assert anomalies(NAME, BEHIND[case]) == [("epoch-behind", "B", 0)]
 
 
-def test_what_no_cleaner_changes_is_reuse_below_its_checkpoint_too() -> None:
+def test_difference_that_no_cleaner_makes_is_epoch_reuse_below_its_checkpoint() -> None:
     reused = [("epoch-reuse", "A", 1)]
     assert anomalies(NAME, cleaned_twice(below=1)) == reused
     assert anomalies(NAME, cleaned_twice(producer_epoch=1)) == reused

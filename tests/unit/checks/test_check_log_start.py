@@ -228,7 +228,7 @@ ACKED = [send(1, 2, acked=0)]
 OWN = [replace(each, client="own-producer-1") for each in ACKED]
 
 
-def test_nobody_knows_the_times_that_users_clients_give() -> None:
+def test_timestamps_of_user_clients_prove_no_early_deletion() -> None:
     assert said(of_users(LATE)) == ([], 1)
     assert said(of_users(LATE, sends=ACKED)) == ([], 1)
     assert said(but(of_users(LATE, sends=OWN), programs=frozenset())) == ([], 1)
@@ -246,7 +246,7 @@ def test_copies_show_the_times_that_users_clients_gave(mirror: str) -> None:
     assert said(of_users(LATE, at_b(SECOND), mirror_kind="mm2")) == ([], 1)
 
 
-def test_what_the_other_cluster_wrote_itself_has_times_of_its_own() -> None:
+def test_native_records_of_the_destination_prove_no_early_deletion() -> None:
     own = Log("B").data(7, written=SECOND).data(8, written=SECOND)
     assert said(of_users(LATE, own, promotions=[promoted(0)])) == ([], 1)
 

@@ -234,7 +234,7 @@ def test_a_transaction_that_was_open_when_truncated_was_promised_to_nobody(
 
 
 @pytest.mark.parametrize(("isolation", "lost"), [("read_uncommitted", 0), ("read_committed", 1)])
-def test_what_the_failover_aborted_had_been_shown_to_those_alone_who_read_committed(
+def test_record_aborted_by_the_failover_is_lost_if_read_committed_had_shown_it(
     isolation: str, lost: int
 ) -> None:
     b = Log("B").txn(1, 2, 3, pid=7, end="abort")
@@ -327,7 +327,7 @@ def test_a_dead_destination_must_have_what_it_had_shown_and_no_more(
 
 
 @pytest.mark.parametrize(("covered", "lost"), [(2, []), (3, [("lost-write", "B", 2)])])
-def test_what_a_cleaner_took_is_not_the_record_that_a_dead_destination_lost(
+def test_record_lost_by_a_dead_destination_is_not_taken_for_cleaned(
     covered: int, lost: list[tuple[str, str, int]]
 ) -> None:
     """2 was a tombstone, and had expired."""

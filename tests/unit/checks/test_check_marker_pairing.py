@@ -230,7 +230,7 @@ def test_natively_on_a_promoted_cluster() -> None:
     assert anomalies(NAME, seen) == [("marker-missing", "B", 1)]
 
 
-def test_what_is_left_open_is_seen_in_the_log_of_one_cluster_too() -> None:
+def test_transaction_left_open_is_found_in_one_log_alone() -> None:
     seen = view(
         [Log("B").txn(1, pid=7, end=None).marker("reset", pid=-1)], topology="B->C", topic="B.t"
     )
@@ -252,7 +252,7 @@ def test_a_marker_behind_the_reset_ends_nothing_before_it() -> None:
     }  # fmt: skip
 
 
-def test_of_copied_logs_without_a_reset_the_marker_may_be_to_come() -> None:
+def test_open_transaction_of_copied_logs_without_a_reset_is_unjudged() -> None:
     seen = but(
         pair(Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None).data(2)),
         recorded=False,

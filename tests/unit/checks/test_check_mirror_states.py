@@ -179,11 +179,11 @@ REJECTS = {
         (seen(said(0, 900), **OVER, windows=[replace(reversed_("A->B", at=650))]), 1),
     ],
 )
-def test_each_lie_is_said_once(history: PartitionView, offset: int) -> None:
+def test_each_wrong_state_is_reported_once(history: PartitionView, offset: int) -> None:
     assert anomalies(NAME, history) == [("state-lie", "B", offset)]
 
 
-def test_of_several_disagreements_of_a_mirror_the_first_is_said() -> None:
+def test_first_disagreement_of_each_mirror_is_reported() -> None:
     later = replace(PAUSED_TWICE, time=9 * SECOND)
     back = replace(PAUSED_TWICE, link="B->A")
     found = anomalies(NAME, seen(disagreements=[later, PAUSED_TWICE, back]))

@@ -380,7 +380,7 @@ def copied(a: Log, b: Log, *, delivery: str = "exactly-once", **compacted: int) 
 SAME = {1: 5, 2: 5}
 
 
-def test_where_a_cleaner_was_equal_contents_do_not_tell_which_record_came() -> None:
+def test_equal_contents_after_a_cleaner_are_unjudged() -> None:
     """A had 1 2 before, the other way round."""
     a = Log("A").skip(2).data(1, 2, 3)
     seen = copied(a, Log("B").data(2, 1).data(1, 2, 3), A=2)
@@ -396,7 +396,7 @@ def test_but_a_cleaner_makes_no_more_room_than_it_took() -> None:
     assert anomalies(NAME, rejected) == [("mirror-hole", "B", 2)]
 
 
-def test_what_was_there_had_an_offset_that_is_missing() -> None:
+def test_record_that_fits_no_missing_offset_is_a_phantom() -> None:
     """Whether a mirror has repeated something or not: 9 was never on A, whose key 5 comes later."""
     keys = {1: 5, 9: 5}
     b = Log("B").data(9, 1, keys=keys)
@@ -406,7 +406,7 @@ def test_what_was_there_had_an_offset_that_is_missing() -> None:
             assert anomalies(NAME, copied(a, b, delivery=delivery, A=1)) == wrong
 
 
-def test_nobody_recorded_whether_a_copied_mirror_repeated_something() -> None:
+def test_repeat_of_a_copied_mirror_is_wrong_only_if_it_promised_exactly_once() -> None:
     """It went back behind 4, and wrote again 2, which A had before it; the first 2 is gone from
     B."""
     keys = {1: 5, 2: 6, 3: 6, 4: 7}

@@ -233,7 +233,7 @@ def test_repeats_are_compared_with_the_inputs_above_the_groups_offset() -> None:
         ([promoted(1)], {("B", "mirrored"), ("B", "checkpoints")}),
     ],
 )
-def test_it_is_due_where_such_a_program_is_in_the_end(
+def test_due_where_an_exactly_once_program_is_at_the_end(
     promotions: list[LogPromotion], due: set[tuple[str, str]]
 ) -> None:
     program = WorkloadSpec(
@@ -254,7 +254,7 @@ def test_it_is_due_where_such_a_program_is_in_the_end(
     [([0], "", 2), ([1], "", 0), ([0, 1], "", 0), ([0, 1], "B/1", 2), ([0, 1], "A->B", 0)],
     ids=["from there", "below", "the last", "a coordinator reloaded", "another fault"],
 )
-def test_what_is_repeated_of_inputs_below_the_groups_offset_has_no_bound(
+def test_repeats_of_inputs_below_the_group_offset_have_no_bound(
     began: list[int], fault: str, bound: int
 ) -> None:
     windows = [Window(id="f", fault="it", target=fault, start=0, end=1)] if fault else []

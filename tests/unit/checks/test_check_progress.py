@@ -259,7 +259,7 @@ def test_an_idempotent_producer_goes_on_by_a_single_acknowledged_record() -> Non
     assert anomalies(NAME, seen(PRODUCER, sends=some)) == []
 
 
-def test_it_says_what_the_client_waited_for() -> None:
+def test_stalled_client_has_its_position_group_and_last_words() -> None:
     client = replace(GROUP, said="group g is STABLE", last_words=("poll", "and nothing"))
     (found,) = findings(NAME, seen(client, groups=group_at((9, 1))))
     assert found.evidence["waited_for"] == (
@@ -297,7 +297,7 @@ def test_a_slow_consumer_reads_its_partitions_one_after_the_other() -> None:
     assert anomalies(NAME, stands, partition(1, (9, 0), (60, 2))) == [("stalled", "A", 1)]
 
 
-def test_what_a_group_does_on_another_cluster_is_no_progress_here() -> None:
+def test_commits_on_another_cluster_are_no_progress_here() -> None:
     here, there = group_at((9, 1)), group_at((9, 0), (60, 1))
     both = marks((5, 2))
     history = seen(

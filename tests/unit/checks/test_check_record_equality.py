@@ -140,7 +140,7 @@ def test_records_before_the_damage_are_compared() -> None:
     ],
     ids=str,
 )
-def test_it_is_due_where_offsets_are_kept(mirror: MirrorSpec, due: set[tuple[str, str]]) -> None:
+def test_due_where_the_mirror_keeps_offsets(mirror: MirrorSpec, due: set[tuple[str, str]]) -> None:
     scenario = scenario_of(
         mirror=declared(mirror), workloads=(WorkloadSpec(kind="transactional", home="A"),)
     )

@@ -85,7 +85,7 @@ def test_another_producer_is_reported() -> None:
     assert found.evidence["producer_id"] == [7, 8]
 
 
-def test_of_three_each_is_compared_as_far_as_it_goes() -> None:
+def test_three_replicas_are_compared_each_up_to_its_end() -> None:
     behind = held_back(replica(2).data(1), 1)
     seen = view([replica(1).data(1).data(2), behind, held_back(replica(3).data(1), 2)])
     assert ("replica-missing", "A", 1) in anomalies(NAME, seen)

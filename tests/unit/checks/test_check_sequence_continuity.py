@@ -181,7 +181,7 @@ def test_a_session_of_another_cluster_that_goes_on_is_no_tail() -> None:
 
 
 @pytest.mark.parametrize(("unclear", "reasons"), [({}, 1), ({"B": 3}, 0)])
-def test_where_retention_took_the_mark_of_a_promotion_an_era_may_have_begun_below_the_logs_start(
+def test_era_without_its_promotion_mark_may_begin_below_the_log_start(
     unclear: dict[str, int], reasons: int
 ) -> None:
     """B's log begins at offset 3, perhaps already in its own era, with sequence 5 of its own
@@ -275,7 +275,9 @@ def test_a_first_sequence_above_zero_is_allowed_for_no_other_reason(
         ("/opt/kafka", 0, True),
     ],
 )
-def test_it_is_allowed_for_the_releases_that_do_so(kafka: str, at: int, allowed: bool) -> None:
+def test_gap_after_refused_records_is_allowed_for_releases_that_make_it(
+    kafka: str, at: int, allowed: bool
+) -> None:
     assert (why(refused(1, 2), accepted(), kafka=kafka, at=at) is not None) == allowed
 
 
@@ -298,7 +300,7 @@ def test_records_that_another_cluster_has_were_not_refused() -> None:
 
 
 @pytest.mark.parametrize(("how", "pid"), [("keep", 7), ("complement", 2**63 - 1 - 8)])
-def test_what_was_refused_at_the_source_is_missing_on_its_mirror(how: str, pid: int) -> None:
+def test_records_refused_at_the_source_explain_the_gap_on_the_mirror(how: str, pid: int) -> None:
     logs = [
         Log(cluster).data(90).data(uid(1, 3), pid=number, sequence=2)
         for cluster, number in (("A", 7), ("B", pid))

@@ -588,7 +588,7 @@ def test_a_committed_record_behind_the_start_offset_that_nobody_was_given_is_unk
     assert anomalies(NAME, seen) == []
 
 
-def test_where_a_group_begins_on_another_cluster_is_not_promised() -> None:
+def test_share_group_may_begin_anywhere_on_another_cluster() -> None:
     """It is not asked for the records of the cluster that it left."""
     there = [
         row("acquire", 1, at=60, cluster="B", position=1),

@@ -196,7 +196,7 @@ def test_the_second_reversal_without_a_promotion_in_between() -> None:
     assert anomalies(NAME, trip(truncations=[truncations[0], followed("A->B", 4, at=800)])) == []
 
 
-def test_what_was_written_before_a_log_was_emptied_comes_back_from_elsewhere() -> None:
+def test_record_written_before_a_log_was_emptied_may_come_back() -> None:
     assert anomalies(NAME, emptied(1, 2, 8)) == []
 
 

@@ -149,7 +149,7 @@ def test_a_cluster_that_did_not_answer_is_asked_later() -> None:
         (("B", 502, RESTORED), ("B", 600, MIRRORED)),
     ],
 )
-def test_what_a_failover_does_not_restore_differs(
+def test_setting_that_a_failover_does_not_restore_differs(
     left: Sequence[tuple[str, int, Mapping[str, str]]],
 ) -> None:
     assert anomalies(NAME, promoted_with(*BEFORE, *left)) == [("setting-differs", "B", -1)]
@@ -171,9 +171,7 @@ def test_a_setting_that_lacks_or_has_another_value_differs(
     assert anomalies(NAME, seen(topic(differing))) == [("setting-differs", "B", -1)]
 
 
-def test_what_differs_in_both_ways_is_said_of_both_and_an_earlier_comparison_counts_no_more() -> (
-    None
-):
+def test_last_comparison_reports_partitions_and_settings_that_differ() -> None:
     both = topic(RETENTION, here=1)
     assert anomalies(NAME, seen(topic(at=8), both)) == [
         ("partitions-differ", "B", -1),

@@ -109,7 +109,7 @@ def test_committed_in_one_partition_and_not_in_the_other(
     assert found == [("torn-transaction", "A", 1, offset, False)]
 
 
-def test_what_was_read_in_one_partition_must_be_in_the_other() -> None:
+def test_transaction_read_in_one_partition_and_aborted_in_the_other_is_torn() -> None:
     found = together(share(1, NOWHERE, reads=[poll((0, 1))]), share(2, ABORTED))
     assert found == [("torn-transaction", "A", 0, 0, False)]
 

@@ -210,7 +210,7 @@ def test_a_capture_that_lacks_records_of_earlier_and_later_ones(log: Log, moment
     assert ("history-changed", "A", 0 if log.batches[0]["base_offset"] else 1) in found
 
 
-def test_what_was_written_after_the_failover_was_lost_by_the_truncation() -> None:
+def test_write_acknowledged_after_the_failover_and_truncated_is_lost() -> None:
     late = send(7, acked=3, invoked=560 * SECOND, returned=561 * SECOND)
     assert anomalies(
         NAME,

@@ -181,7 +181,7 @@ HOME_AGAIN = promoted(4, kind="planned", source="B", cluster="A")
         ([UNCOMMITTED], [promoted(1)], set()),
     ],
 )
-def test_it_is_due_where_readers_are_in_the_end(
+def test_due_where_readers_are_at_the_end(
     readers: list[WorkloadSpec], promotions: list[LogPromotion], due: set[tuple[str, str]]
 ) -> None:
     scenario = scenario_of(

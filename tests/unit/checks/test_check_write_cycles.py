@@ -79,7 +79,7 @@ def test_a_transaction_that_read_what_it_wrote_itself() -> None:
     assert (found.offset, found.evidence["circle"]) == (0, [{"wrote": 1, "uid": 1, "read_by": 1}])
 
 
-def test_one_of_unknown_outcome_counts() -> None:
+def test_transaction_of_unknown_outcome_counts_in_a_cycle() -> None:
     assert anomalies(
         NAME, view([A], sends=[made(1, of=[2], acked=0, outcome="info"), made(2, of=[1])])
     ) == [("write-cycle", "A", 0)]
@@ -130,7 +130,7 @@ def test_components() -> None:
 @pytest.mark.parametrize(
     ("kinds", "due"), [(["relay"], {("A", "native")}), (["transactional", "readers"], set())]
 )
-def test_it_is_due_where_a_workload_reads_inside_of_its_transactions(
+def test_due_where_a_workload_reads_inside_transactions(
     kinds: list[str], due: set[tuple[str, str]]
 ) -> None:
     scenario = scenario_of(

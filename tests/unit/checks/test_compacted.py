@@ -204,7 +204,7 @@ def test_a_reader_that_had_got_it_before_saw_no_phantom() -> None:
     assert ("read-committed-visibility", "phantom-read") in everything(but(one, compacted={}))
 
 
-def test_one_that_came_after_has_missed_nothing() -> None:
+def test_reader_that_came_after_the_cleaner_missed_nothing() -> None:
     rows = [
         poll(kind="assign", position=0, at=1),
         poll((1, 2), (2, 3), at=2),
@@ -463,7 +463,7 @@ def test_a_mirror_that_moves_offsets_lacks_only_what_a_later_record_replaced(
     assert unjudged("lost-write", one) == []
 
 
-def test_what_was_replaced_above_the_checkpoint_may_have_been_taken() -> None:
+def test_record_replaced_above_the_checkpoint_may_have_been_cleaned() -> None:
     one = sent_to_b(2, 3, B=2)
     assert (anomalies("lost-write", one), len(unjudged("lost-write", one))) == ([], 1)
     assert (anomalies("order-equality", one), len(unjudged("order-equality", one))) == ([], 1)
@@ -753,7 +753,7 @@ def test_a_tombstone_that_nobody_acknowledged_and_that_was_read_was_there() -> N
         assert of_source(replace(one, reads=[seen])) == ([], unknown)
 
 
-def test_what_was_aborted_replaces_nothing_and_what_is_open_may() -> None:
+def test_aborted_record_replaces_nothing_and_an_open_one_may() -> None:
     keys = {each: digested(SEEDED.key(each)) for each in WRITTEN}
     for end, found in (("commit", ([], 0)), ("abort", ([0], 0)), (None, ([], 1))):
         log = Log("A").skip(1).data(FIRST_OF_1, keys=keys)
@@ -858,6 +858,6 @@ def test_another_producers_records_say_nothing() -> None:
     assert unjudged("lost-write", seen)
 
 
-def test_where_nothing_was_deleted_it_is_lost() -> None:
+def test_missing_record_without_a_deletion_is_lost() -> None:
     seen = view([Log("A").data(9), Log("B").data(9)], sends=[KILLED], reads=[GOT])
     assert anomalies("lost-write", seen) == [("lost-write", "A", -1)]

@@ -40,7 +40,7 @@ from tests.unit.checks.judged_runs import (
 )
 
 
-def test_nothing_found_is_valid(recorded: Recorded) -> None:
+def test_run_without_findings_is_valid(recorded: Recorded) -> None:
     folder = recorded.close()
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
     assert judgement.verdict is Verdict.VALID, document_of(judgement)["reason"]
@@ -96,7 +96,7 @@ def test_damage_is_in_the_order_of_partitions_and_not_of_the_tasks_that_found_it
     )
 
 
-def test_nothing_examined_where_something_was_due_is_unknown(recorded: Recorded) -> None:
+def test_check_that_examined_nothing_due_is_unknown(recorded: Recorded) -> None:
     folder = recorded.close()
     rows = [r for r in looked(folder, "duplicate") if r.origin == "native"]
     judgement = verdict_of(folder, rows, "duplicate")
@@ -330,7 +330,7 @@ def test_the_minimums_follow_from_what_the_workloads_do(kinds: tuple[str, ...]) 
     )
 
 
-def test_what_a_workload_is_asked_never_to_do_is_no_minimum() -> None:
+def test_minimums_leave_out_endings_that_the_workload_never_has() -> None:
     spec = WorkloadSpec(kind="transactional", home="A", options={"abort_share": 0.0})
     assert (least_of([spec]).committed, least_of([spec]).aborted) == (1, 0)
     spec = WorkloadSpec(kind="transactional", home="A", options={"abort_share": 1.0})
@@ -357,7 +357,7 @@ AT_B = WorkloadSpec(kind="readers", home="A", options={"cluster": "B", "assign":
         ((AT_A,), (), {}),
     ],
 )
-def test_where_nobody_reads(
+def test_clusters_without_readers_are_known_from_workloads_and_schedule(
     workloads: tuple[WorkloadSpec, ...], schedule: tuple[FaultSpec, ...], unheard: dict[str, str]
 ) -> None:
     assert unread(scenario(workloads=workloads, schedule=schedule)) == unheard
@@ -381,7 +381,7 @@ GIVEN = WorkloadSpec(kind="command", home="A", command=("x",), reads=("t",), rec
 
 
 @pytest.mark.parametrize("check", ["aborted-read", "uncommitted-read"])
-def test_what_only_read_committed_readers_show_is_not_due_without_them(
+def test_checks_of_read_committed_are_not_due_without_such_readers(
     tmp_path: Path, check: str
 ) -> None:
     mine = (IDEMPOTENT, UNCOMMITTED, UNCOMMITTED_AT_B)
@@ -394,7 +394,7 @@ def test_what_only_read_committed_readers_show_is_not_due_without_them(
 
 
 @pytest.mark.parametrize("more", [AT_A, RELAY, GIVEN], ids=lambda spec: str(spec.kind))
-def test_one_who_may_read_committed_makes_it_due_everywhere(
+def test_one_workload_that_may_read_committed_makes_the_check_due_everywhere(
     tmp_path: Path, more: WorkloadSpec
 ) -> None:
     mine = (IDEMPOTENT, UNCOMMITTED, UNCOMMITTED_AT_B, more)
@@ -486,21 +486,21 @@ def wired(folder: Path, *acks: tuple[int, int, int], **report: object) -> Judgem
     return by_bytes(folder, looked(folder, "leader-epochs"), "leader-epochs", "lost-write")
 
 
-def test_what_the_wire_promised_is_due(tmp_path: Path) -> None:
+def test_records_acknowledged_on_the_wire_are_due(tmp_path: Path) -> None:
     judgement = wired(tmp_path / "acknowledged", (0, 1, 0))
     assert "recorder" not in result(judgement, "recording").reason
     assert judgement.judged.by_bytes == ""
     assert "no native records of A" in result(judgement, "lost-write").reason
 
 
-def test_where_the_wire_promised_nothing_bytes_are_judged(tmp_path: Path) -> None:
+def test_recording_without_acknowledgements_is_judged_by_bytes(tmp_path: Path) -> None:
     judgement = wired(tmp_path / "run")
     assert judgement.verdict is Verdict.VALID, judgement.judged.reason
     assert judgement.judged.by_bytes == "nothing was acknowledged with acks=all"
     assert result(judgement, "lost-write").verdict is Verdict.NOT_DUE
 
 
-def test_what_could_not_be_read_on_the_wire_is_unknown(tmp_path: Path) -> None:
+def test_requests_that_the_recorder_could_not_read_make_the_run_unknown(tmp_path: Path) -> None:
     judgement = wired(tmp_path / "unread", (0, 1, 0), unread={"produce v99": 3})
     recording = result(judgement, "recording")
     assert recording.verdict is Verdict.UNKNOWN

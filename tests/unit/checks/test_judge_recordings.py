@@ -43,7 +43,7 @@ def test_a_run_that_did_not_finish_is_unknown(recorded: Recorded, status: Status
     assert said in result(judgement, "recording").reason
 
 
-def test_of_a_killed_run_the_first_reason_is_that_it_was_killed(recorded: Recorded) -> None:
+def test_first_reason_of_a_killed_run_is_the_kill(recorded: Recorded) -> None:
     folder = recorded.close(status="running")
     (folder / "manifest.json").unlink()
     damage = damaged(str(folder), "x", "torn")
@@ -110,7 +110,7 @@ def test_an_impossible_run_is_unknown(recorded: Recorded, old: str, new: str, sa
     assert said in result(verdict_of(folder, [], "duplicate"), "recording").reason
 
 
-def test_of_missing_files_those_that_are_judged_come_first(recorded: Recorded) -> None:
+def test_missing_files_that_are_judged_are_named_first(recorded: Recorded) -> None:
     folder = recorded.close()
     manifest = msgspec.json.decode((folder / "manifest.json").read_bytes())
     segments = [
@@ -216,7 +216,7 @@ READ_TOO = (
 )
 
 
-def test_nothing_read_after_a_fault_is_unknown_if_somebody_reads(tmp_path: Path) -> None:
+def test_readers_that_got_nothing_after_a_fault_make_it_unknown(tmp_path: Path) -> None:
     nobody = flapped(tmp_path / "nobody", READ_TOO[:1])
     assert "no reader got anything" not in nobody
     assert "no reader got anything after fault f" in flapped(tmp_path / "run", READ_TOO)
@@ -518,7 +518,7 @@ def test_a_connector_that_runs_again_and_one_of_something_else_say_nothing_of_gr
 EVERYWHERE = [("B", "mirrored"), ("A", "checkpoints"), ("B", "checkpoints")]
 
 
-def test_what_failed_is_named_where_nothing_was_mirrored(recorded: Recorded) -> None:
+def test_failed_connector_task_is_the_reason_for_nothing_mirrored(recorded: Recorded) -> None:
     recorded.event(
         "mirror-state",
         LINK,

@@ -71,7 +71,7 @@ OUTSIDE: Mapping[str, Sequence[Send]] = {
 
 
 @pytest.mark.parametrize(("epoch", "allowed"), [(1, True), (2, False)])
-def test_nothing_is_lost_that_was_sent_after_a_sample_of_the_new_leader(
+def test_unclean_election_lost_no_record_that_was_sent_under_its_leader(
     epoch: int, allowed: bool
 ) -> None:
     sampled = {"A": samples((2, 2), epochs=[epoch])}
@@ -217,7 +217,7 @@ def test_a_transaction_whose_marker_was_lost_stays_open() -> None:
     assert torn == [("torn-transaction", "A", 0, True)]
 
 
-def test_of_foreign_programs_only_the_transaction_whose_marker_was_lost_stays_open() -> None:
+def test_lost_marker_allows_only_the_open_transaction_of_its_own_producer() -> None:
     """Records of theirs have no payload id: one lost marker is not another one's."""
     logs = [Log("A").txn(-1, pid=7, end=None).txn(-1, pid=8, end=None).data(6, 7, pid=6)]
     of_7 = replace(MARKED, start=2, markers=((2, 7, 0, True),), records=((3, 3, 1, 5),))

@@ -214,7 +214,7 @@ def test_a_run_that_begins_or_ends_far_from_all_that_it_recorded(
     assert judged.verdict is Verdict.UNKNOWN
 
 
-def test_of_two_captures_of_a_cluster_each_says_when_it_was_taken(recorded: Recorded) -> None:
+def test_capture_without_an_event_of_its_moment_is_reported(recorded: Recorded) -> None:
     captured(recorded, "A", moment="1-away")
     captured(recorded, "A", "B")
     recorded.writer.write_bounds("1-away", [recorded._bounds("A")])

@@ -82,7 +82,7 @@ def test_how_a_log_can_have_come_about(case: str) -> None:
     assert found.how == expected
 
 
-def test_where_no_way_leads_on() -> None:
+def test_contents_without_a_common_order_name_the_first_that_fails() -> None:
     assert of([1, 2, 3], [1, 3]) == Origin(how="not", index=1, position=1)
     assert of([1, 2, 3], [1, 1, 3], repeats=True) == Origin(how="not", index=2, position=1)
     assert of([1], [1, 2], repeats=True) == Origin(how="not", index=1, position=1)
@@ -125,7 +125,7 @@ def tiny(rng: Random) -> Iterator[tuple[list[int], list[int], tuple[int, int], b
     yield full[ours:], came[theirs:], (ours, theirs), repeats
 
 
-def test_it_is_one_of_all_ways_or_none() -> None:
+def test_match_is_found_exactly_if_any_order_exists() -> None:
     rng, answers = Random(7), set[bool]()
     for _ in range(2000):
         for source, came, deleted, repeats in tiny(rng):

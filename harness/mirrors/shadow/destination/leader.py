@@ -18,8 +18,7 @@ from typing import Final
 from linkflap.harness.mirrors.shadow.batches import end_of
 from linkflap.harness.mirrors.shadow.partition import MirroredLog, Partition
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.bulk import Buffer, Pieces
-from linkflap.harness.wire.messages import Error, Message
+from linkflap.harness.wire.messages import Buffer, Error, Message, Pieces
 
 log = logging.getLogger(__name__)
 FETCH, LIST_OFFSETS, EPOCH_ENDS = 1, 2, 23

@@ -35,9 +35,8 @@ from linkflap.harness.mirrors.shadow.partition import MirroredLog, Partition
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
-from linkflap.harness.wire.bulk import Pieces
 from linkflap.harness.wire.connection import Connections
-from linkflap.harness.wire.messages import Error, Malformed, Message
+from linkflap.harness.wire.messages import Error, Malformed, Message, Pieces
 from linkflap.harness.wire.requests import DEBUGGING
 from linkflap.harness.wire.stream import Stream
 
