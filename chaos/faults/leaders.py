@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -404,9 +404,9 @@ class UncleanElection(_LeaderFault):
             self._measure,
             within=STEP_WITHIN,
         )
-        if bite.bit:
-            bite.lost = tuple(self._lost(tp) for tp in sorted(self._lacking()))
-        return bite
+        if not bite.bit:
+            return bite
+        return replace(bite, lost=tuple(self._lost(tp) for tp in sorted(self._lacking())))
 
     def _measure(self) -> tuple[bool, object]:
         now = self._now()

@@ -95,24 +95,14 @@ def _scenario(seed: int, bounds: GeneratorBounds, rng: random.Random, *, name: s
     topology = _topology(bounds, rng)
     mirror, topics = _mirror(bounds, rng), _topics(rng)
     guarantee = mirrors.resolve(mirror).guarantee
-    if without := mirrors.MIRRORS[mirror.kind].without:
-        # If no fault is left, the named ones stay: the scenario is then not playable, and the error
-        # names them.
-        bounds = replace(
-            bounds,
-            faults=tuple(name for name in bounds.allowed if name not in without) or bounds.faults,
-        )
+    bounds = _without(bounds, mirrors.MIRRORS[mirror.kind].without)
     if not guarantee.offsets_kept:
         # A copy at another offset can be compared only while the original exists.
         topics = replace(
             topics,
             config={name: value for name, value in topics.config.items() if name != RETENTION},
         )
-        bounds = replace(
-            bounds,
-            faults=tuple(name for name in bounds.allowed if name not in packages.OF_KEPT_OFFSETS)
-            or bounds.faults,
-        )
+        bounds = _without(bounds, packages.OF_KEPT_OFFSETS)
     # Retention may delete all records that were mirrored before a failover. Then there is nothing
     # to judge.
     turns = 0 if RETENTION in topics.config else rng.choice(TURNS)
@@ -137,6 +127,13 @@ def _scenario(seed: int, bounds: GeneratorBounds, rng: random.Random, *, name: s
         topics=topics,
         duration=3.0,
     )
+
+
+def _without(bounds: GeneratorBounds, left_out: Container[str]) -> GeneratorBounds:
+    """The bounds without these faults. If no fault is left, the named ones stay: the scenario is
+    then not playable, and the error names them."""
+    allowed = tuple(name for name in bounds.allowed if name not in left_out)
+    return replace(bounds, faults=allowed or bounds.faults)
 
 
 def _source_may_stall(fault: FaultSpec, rng: random.Random) -> FaultSpec:

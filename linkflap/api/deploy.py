@@ -303,7 +303,7 @@ class _Session:
             topics=self._topics,
         )
         self.faults = Faults(self.inner, runtime)
-        self._bystanders = UnexpectedExits(self.inner, self.faults, exits)
+        self._bystanders = UnexpectedExits(self.inner, self.faults.under_way, exits)
         stack.callback(run_end.ended, writer, "watermarks", sampler.stop)
         stack.callback(run_end.ended, writer, "settings", self._settings.stop)
         stack.callback(run_end.ended, writer, "clients", self._clients.stop)

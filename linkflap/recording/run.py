@@ -333,7 +333,7 @@ def perform(
         topics=topics,
     )
     player = Player(scenario.schedule, world, progress)
-    bystanders = UnexpectedExits(world, player, exits)
+    bystanders = UnexpectedExits(world, player.under_way, exits)
     watch = Ticker(world, progress, bystanders)
     stack.callback(ended, writer, "watermarks", sampler.stop)
     for each in replicas:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from linkflap.chaos.faults import OF_CLIENTS
-from linkflap.chaos.schedule import Player
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import BrokerDied, MirrorCrashed, RecorderDied
@@ -29,11 +28,14 @@ _WIDTH: Final = 120
 
 
 class UnexpectedExits:
-    """Polled by the run's own thread. `found` gets one sentence for each exit; `clusters` are those
-    whose brokers exited, `mirrors` the links whose mirrors did."""
+    """Polled by the run's own thread. `under_way` returns the faults that may have something broken
+    now. `found` gets one sentence for each exit; `clusters` are those whose brokers exited,
+    `mirrors` the links whose mirrors did."""
 
-    def __init__(self, world: World, player: Player, found: list[str]) -> None:
-        self._world, self._player, self._found = world, player, found
+    def __init__(
+        self, world: World, under_way: Callable[[], Sequence[FaultSpec]], found: list[str]
+    ) -> None:
+        self._world, self._under_way, self._found = world, under_way, found
         self._seen: set[str] = set()
         self.clusters: set[str] = set()
         self.mirrors: set[str] = set()
@@ -47,7 +49,7 @@ class UnexpectedExits:
         """The exits that are new since the last look; each is also an event."""
         # A fault that began or ended while we looked may be why: what was under way before and what
         # is now both count.
-        before = self._player.under_way()
+        before = self._under_way()
         brokers = [
             b
             for cluster in self._world.deployment.clusters.values()
@@ -61,7 +63,7 @@ class UnexpectedExits:
         alive = {name for name, mirror in list(self._world.mirrors.items()) if mirror.alive}
         ended = sorted(self._was_alive - alive - self._seen)
         self._was_alive |= alive
-        faults = [*before, *self._player.under_way()]
+        faults = [*before, *self._under_way()]
         reported: list[str] = []
         for broker, name in gone:
             if not any(ends_broker(fault, name) for fault in faults):

@@ -10,7 +10,6 @@ from typing import cast
 import pytest
 from rich.console import Console
 
-from linkflap.chaos.schedule import Player
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.history import Watermark
 from linkflap.harness.model.scenario import FaultSpec
@@ -225,9 +224,7 @@ class Scene:
             mirrors=self.mirrors,
             recorder=self.events,
         )
-        self.deaths = UnexpectedExits(
-            world, cast(Player, SimpleNamespace(under_way=lambda: list(self.faults))), []
-        )
+        self.deaths = UnexpectedExits(world, lambda: list(self.faults), [])
         self.deaths.all_started()
 
     @staticmethod
