@@ -2,7 +2,8 @@
 a control.
 
 What a case claims is a text file in `claims`. Its steps are a function in a module of
-the groups (`kafka`, `mirror_maker`, `cluster_mirroring`, `judged`, `guarantees`).
+the groups (`kafka`, `mirror_maker`, `cluster_mirroring`, `judged`, `guarantees`,
+`diskless`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Final
 from linkflap.chaos.cases.case import Case, registered
 from linkflap.harness.model.errors import InputError
 
-GROUPS: Final = ("kafka", "mirror_maker", "cluster_mirroring", "judged", "guarantees")
+GROUPS: Final = ("kafka", "mirror_maker", "cluster_mirroring", "judged", "guarantees", "diskless")
 """Packages and modules with cases, in the order in which they are listed."""
 
 

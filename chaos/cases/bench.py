@@ -37,6 +37,7 @@ from linkflap.chaos.cases.clients import (
 from linkflap.chaos.cases.logs import batches, markers, records
 from linkflap.chaos.cases.wire import Wire, WireTransactional
 from linkflap.chaos.faults.leaders import reordered
+from linkflap.harness.log import reference
 from linkflap.harness.log.reference import ReferenceBatch
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
@@ -95,6 +96,11 @@ def nodes(count: int, config: dict[str, str] | None = None) -> Topology:
 
 
 ONE: Final = one()
+DISKLESS: Final = one({"diskless.storage.system.enable": "true"})
+"""One broker that may have topics without a log on disk (KIP-1150), with the control plane and the
+store that its build has as defaults."""
+ON_DISKLESS: Final = {"diskless.enable": "true"}
+"""Settings of a topic without a log on disk."""
 THREE: Final = nodes(3)
 PAIR: Final = parse("A->B")
 
@@ -168,6 +174,7 @@ class Bench:
             folder,
         )
         self.stamp = "0"
+        self.topic_settings: Mapping[str, str] = {}
         self._open = ExitStack()
 
     def begin(self, stamp: str) -> None:
@@ -216,18 +223,17 @@ class Bench:
         config: Mapping[str, str] | None = None,
     ) -> str:
         """Makes a topic that no other run has, and waits for its leaders; `replicas`: the brokers
-        of every partition, `assigned`: those of each."""
+        of every partition, `assigned`: those of each, `config`: beside the settings of the case."""
         name = f"{cluster}.{self.name(base)}"
+        config = {**self.topic_settings, **(config or {})}
         brokers = self.cluster(cluster).brokers
         if assigned is None and replicas is not None:
             assigned = [replicas] * partitions
         if assigned is None:
-            new = NewTopic(name, partitions, min(3, len(brokers)), config=dict(config or {}))
+            new = NewTopic(name, partitions, min(3, len(brokers)), config=config)
         else:
             assignment = [list(each) for each in assigned]
-            new = NewTopic(
-                name, partitions, replica_assignment=assignment, config=dict(config or {})
-            )
+            new = NewTopic(name, partitions, replica_assignment=assignment, config=config)
         admin = self.admin(cluster)  # its answers end with it
         admin.create_topics([new])[name].result(WITHIN)
         for broker in brokers.values():
@@ -446,8 +452,12 @@ class Bench:
     def log(
         self, topic: str, partition: int = 0, *, broker: int = 1, cluster: str = "A"
     ) -> list[ReferenceBatch]:
-        """The batches of one replica, from its files."""
-        return batches(self.broker(broker, cluster).log_dir, (topic, partition))
+        """The batches of one replica, from its files; of a topic without any, from Fetch."""
+        where = self.broker(broker, cluster)
+        if (where.log_dir / f"{topic}-{partition}").exists():
+            return batches(where.log_dir, (topic, partition))
+        start, end = (self.bound(which, topic, partition, cluster) for which in ("start", "high"))
+        return list(reference.batches(self.ask(where).fetched((topic, partition), start, end)))
 
     def log_end(
         self, topic: str, partition: int = 0, *, broker: int = 1, cluster: str = "A"

@@ -23,6 +23,8 @@ import msgspec
 from linkflap.chaos.cases.bench import Client, TransactionProtocol, Variant
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import Topology
+from linkflap.harness.runtimes.distribution.kafka import Kafka
+from linkflap.harness.runtimes.distribution.kafka_settings import BROKER, TOPIC, knows
 
 if TYPE_CHECKING:
     from linkflap.chaos.cases.bench import Bench
@@ -114,7 +116,8 @@ class CaseText:
     what is observed in each case; `control_shows`: the control has to show the anomaly. `runs` is
     the number of runs that an answer takes: a race that one run in ten shows needs 30 for a NOT
     REPRODUCED. `oldest` is the first release on which the steps can be played, `build`: only on a
-    build of the KIP-1279 branch. `apart`: control and claim get separate clusters, because a mirror
+    build of the KIP-1279 branch. `transactions`: only where topics with the case's settings take
+    transactions. `apart`: control and claim get separate clusters, because a mirror
     that has failed over leaves them changed. `tried`: if it did not show although it should, the
     attempts and the observations.
     """
@@ -134,6 +137,7 @@ class CaseText:
     protocols: tuple[TransactionProtocol, ...] = ("",)
     oldest: str = "3.7.0"
     build: bool = False
+    transactions: bool = False
     apart: bool = False
     tried: str = ""
 
@@ -141,18 +145,29 @@ class CaseText:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case(CaseText):
     """One case. `name` is what a command takes; `play` and `play_control` are its steps, from
-    `module`."""
+    `module`. `topics` are settings that every topic of it has, unless the steps say otherwise."""
 
     name: str
     module: str = ""
     topology: Topology
     play: Steps
     play_control: Steps
+    topics: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def needs(self) -> str:
         """A feature that no release has, so that the Kafka must be a directory; empty: nothing."""
-        return "a build of the KIP-1279 branch (--kafka DIRECTORY)" if self.build else ""
+        if self.build:
+            return "a build of the KIP-1279 branch (--kafka DIRECTORY)"
+        if unknown := self.unknown(None):
+            return f"a build that knows {', '.join(unknown)} (--kafka DIRECTORY)"
+        return ""
+
+    def unknown(self, build: Kafka | None) -> list[str]:
+        """The settings of its brokers and topics that neither a release nor this build has."""
+        of_brokers = {name for cluster in self.topology.clusters for name in cluster.config}
+        wanted = ((BROKER, sorted(of_brokers)), (TOPIC, sorted(self.topics)))
+        return [name for of, names in wanted for name in names if not knows(of, name, build)]
 
     def expectation(self, variant: Variant, version: str) -> Expected | None:
         """The first expectation that speaks of this variant; None when nothing is known of it."""
@@ -179,9 +194,15 @@ def number(version: str) -> tuple[int, int, int]:
 
 
 def case(
-    name: str, topology: Topology, *, claim: Mapping[str, Any], control: Mapping[str, Any]
+    name: str,
+    topology: Topology,
+    *,
+    claim: Mapping[str, Any],
+    control: Mapping[str, Any],
+    topics: Mapping[str, str] | None = None,
 ) -> Callable[[_Steps], _Steps]:
-    """Registers a function as the steps of a case on this topology.
+    """Registers a function as the steps of a case on this topology, whose topics have these
+    settings.
 
     The function is called with a bench and with the arguments in `claim` or `control`. Raises
     ValueError for a name that is taken, and for text that is not as `CaseText` says.
@@ -195,6 +216,7 @@ def case(
             name=name,
             module=steps.__module__,
             topology=topology,
+            topics=topics or {},
             play=partial(steps, **claim),
             play_control=partial(steps, **control),
         )

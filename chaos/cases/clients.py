@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -46,6 +46,17 @@ class ClientFailed(EnvironmentFailure):
     def __init__(self, doing: str, name: str) -> None:
         super().__init__(f"{doing} failed with {name}")
         self.name = name
+
+
+def answer_to(call: Callable[[], object]) -> str:
+    """The name of the error that a call of a client reports, or "none"."""
+    try:
+        call()
+    except ClientFailed as error:
+        return error.name
+    except KafkaException as error:
+        return str(error.args[0].name())
+    return "none"
 
 
 class Transactional(Protocol):

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
 from confluent_kafka import (
-    KafkaException,
     Producer,
     TopicPartition,
 )
 
 from linkflap.chaos.cases import wire
 from linkflap.chaos.cases.bench import (
+    DISKLESS,
+    ON_DISKLESS,
     ONE,
     THREE,
     WITHIN,
@@ -31,9 +31,9 @@ from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clients import (
     JOIN,
     CaseMember,
-    ClientFailed,
     RawJavaConsumer,
     RawJavaProducer,
+    answer_to,
     heartbeat,
 )
 from linkflap.chaos.cases.logs import markers
@@ -47,17 +47,6 @@ TIMEOUT: Final = 1.5
 """Seconds after which the coordinator aborts a transaction."""
 
 
-def _asked(call: Callable[[], object]) -> str:
-    """The name of the error, or "none"."""
-    try:
-        call()
-    except ClientFailed as error:
-        return error.name
-    except KafkaException as error:
-        return str(error.args[0].name())
-    return "none"
-
-
 @case("KIP-360-fenced-for-good", ONE, claim={"same_id": True}, control={"same_id": False})
 def fenced_for_good(bench: Bench, *, same_id: bool) -> Observation:
     """The old client continues like an application that catches the error of its commit: abort,
@@ -69,15 +58,15 @@ def fenced_for_good(bench: Bench, *, same_id: bool) -> Observation:
     old.flush()
     new = bench.transactional("writer" if same_id else "other")
     answers = {
-        "commit": _asked(old.commit),
-        "abort": _asked(old.abort),
-        "begin": _asked(old.begin),
-        "send": _asked(lambda: old.send(topic, b"of the old one, again")),
-        "second commit": _asked(old.commit),
+        "commit": answer_to(old.commit),
+        "abort": answer_to(old.abort),
+        "begin": answer_to(old.begin),
+        "send": answer_to(lambda: old.send(topic, b"of the old one, again")),
+        "second commit": answer_to(old.commit),
     }
     new.begin()
     new.send(topic, b"of the new one")
-    successor = _asked(new.commit)
+    successor = answer_to(new.commit)
     read = bench.texts(topic)
     facts = {"answers_to_the_old": answers, "commit_of_the_new": successor, "read_committed": read}
     return Observation(
@@ -103,8 +92,8 @@ def stale_member_client(bench: Bench, *, stale: bool) -> Observation:
     wait_for("its successor to read", lambda: now.poll(0.5))
     writer = bench.transactional("relay")
     writer.begin()
-    sent = _asked(lambda: writer.send_offsets(topic, 5, of_before))
-    ended = _asked(writer.commit) if sent == "none" else _asked(writer.abort)
+    sent = answer_to(lambda: writer.send_offsets(topic, 5, of_before))
+    ended = answer_to(writer.commit) if sent == "none" else answer_to(writer.abort)
     # A commit is answered before its marker is in the offsets topic. A read_committed consumer asks
     # again until it is (RequireStable, KIP-447).
     reader = bench.consumer(group)
@@ -130,7 +119,7 @@ def late_commit_client(bench: Bench, *, times_out: bool) -> Observation:
     writer.flush()
     if times_out:
         wait_for("the coordinator's abort", lambda: markers(bench.log(topic)), every=0.1)
-    answer = _asked(writer.commit)
+    answer = answer_to(writer.commit)
     wait_for("a marker", lambda: markers(bench.log(topic)), every=0.1)
     read = bench.texts(topic)
     found = bench.markers(topic)
@@ -257,7 +246,12 @@ def share_locks(bench: Bench, *, one_group: bool) -> Observation:
     return Observation(shown=bool(both), facts={"first": first, "second": second})
 
 
-@case("KIP-98-repeat", ONE, claim={"idempotent": True}, control={"idempotent": False})
+IDEMPOTENT: Final = {"idempotent": True}
+PLAIN: Final = {"idempotent": False}
+
+
+@case("KIP-98-repeat", ONE, claim=IDEMPOTENT, control=PLAIN)
+@case("KIP-1163-repeat", DISKLESS, topics=ON_DISKLESS, claim=IDEMPOTENT, control=PLAIN)
 def repeated_batch(bench: Bench, *, idempotent: bool) -> Observation:
     topic = bench.topic()
     asked = bench.ask(bench.up())
@@ -271,7 +265,7 @@ def repeated_batch(bench: Bench, *, idempotent: bool) -> Observation:
     return Observation(shown=high != 3, facts={"answers": answers, "high_watermark": high})
 
 
-@case("KIP-98-old-repeat", ONE, claim={"idempotent": True}, control={"idempotent": False})
+@case("KIP-98-old-repeat", ONE, claim=IDEMPOTENT, control=PLAIN)
 def old_repeat(bench: Bench, *, idempotent: bool) -> Observation:
     """Repeats the first of eight batches: a broker keeps the last five of a producer."""
     topic = bench.topic()
@@ -292,7 +286,8 @@ SILENCE = 2.5
 """Seconds for which the broker is suspended: more than twice the clients' request timeout."""
 
 
-@case("KIP-98-retries", ONE, claim={"idempotent": True}, control={"idempotent": False})
+@case("KIP-98-retries", ONE, claim=IDEMPOTENT, control=PLAIN)
+@case("KIP-1163-retries", DISKLESS, topics=ON_DISKLESS, claim=IDEMPOTENT, control=PLAIN)
 def retries(bench: Bench, *, idempotent: bool) -> Observation:
     """The broker is suspended when the request arrives. The client times out and retries; then the
     broker reads both."""
@@ -396,7 +391,7 @@ def zombie_client(bench: Bench, *, same_id: bool) -> Observation:
     old.send(topic, b"of the zombie")
     old.flush()
     new = bench.transactional("writer" if same_id else "other")
-    ended = _asked(old.commit)
+    ended = answer_to(old.commit)
     new.begin()
     new.send(topic, b"of the new one")
     new.commit()
@@ -506,6 +501,7 @@ def aborted_read(bench: Bench, isolation: Isolation) -> Observation:
 
 
 @case("KIP-98-open-read", ONE, claim=COMMITTED, control=UNCOMMITTED)
+@case("KIP-1163-open-read", DISKLESS, topics=ON_DISKLESS, claim=COMMITTED, control=UNCOMMITTED)
 def open_read(bench: Bench, isolation: Isolation) -> Observation:
     topic = bench.topic()
     writer = bench.transactional()
@@ -557,9 +553,19 @@ _NOT_FENCED = {"broker.session.timeout.ms": "90000"}
 (KAFKA-20734)."""
 
 
+_TIMES_OUT = _NOT_FENCED | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+
+
 @case(
     "KIP-1163-late-commit",
-    one(_NOT_FENCED | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}),
+    one(_TIMES_OUT),
+    claim={"suspended": True},
+    control={"suspended": False},
+)
+@case(
+    "KIP-1163-zombie-commit",
+    one({**_TIMES_OUT, **DISKLESS.clusters[0].config}),
+    topics=ON_DISKLESS,
     claim={"suspended": True},
     control={"suspended": False},
 )
@@ -625,7 +631,12 @@ def _end(writer: WireTransactional, *, v2: bool, commit: bool) -> str:
     return writer.end_v2(commit=commit) if v2 else writer.end(commit=commit)
 
 
-@case("KIP-890-late-produce", ONE, claim={"verification": True}, control={"verification": False})
+VERIFIED: Final = {"verification": True}
+UNVERIFIED: Final = {"verification": False}
+
+
+@case("KIP-890-late-produce", ONE, claim=VERIFIED, control=UNVERIFIED)
+@case("KIP-1163-late-produce", DISKLESS, topics=ON_DISKLESS, claim=VERIFIED, control=UNVERIFIED)
 def late_produce(bench: Bench, *, verification: bool) -> Observation:
     """The network delays a produce of the transaction, so that it arrives after the marker."""
     if not verification:

@@ -81,6 +81,7 @@ class Benches:
             self._key = key
         self._runs += 1
         self._bench.variant = variant
+        self._bench.topic_settings = case.topics
         self._bench.begin(f"{self._runs}-{case.name}")
         return self._bench
 
@@ -206,8 +207,11 @@ def run_case(
         return _result(case, variant, version, played, why=why)
     benches.prepare(variant)
     while len(played.claims) < wanted and played.row < _FAILURES_IN_A_ROW:
-        if not _one_run(case, variant, benches, played, report):
-            benches.drop()
+        try:
+            if not _one_run(case, variant, benches, played, report):
+                benches.drop()
+        except _Lacks as lacks:
+            return _result(case, variant, version, played, why=str(lacks))
     return _result(case, variant, version, played, seconds=time.monotonic() - began)
 
 
@@ -234,7 +238,27 @@ def _lacks(case: Case, variant: Variant) -> str:
     build = kafkas.look_for(variant.kafka)
     if build is None:
         return case.needs
-    return "" if generation(build) else f"{variant.kafka} {lacking(build)}"
+    if case.build and not generation(build):
+        return f"{variant.kafka} {lacking(build)}"
+    unknown = case.unknown(build)
+    return f"{case.needs}; {variant.kafka} does not know {', '.join(unknown)}" if unknown else ""
+
+
+class _Lacks(Exception):
+    """Only brokers that run can tell that they lack what a case needs."""
+
+
+def _take_transactions(bench: Bench) -> None:
+    """Raises _Lacks if topics with the settings of the case take no transactions."""
+    writer = bench.wire_transactional("probe")
+    answer = writer.add((bench.topic("probe"), 0))
+    if answer != "none":
+        settings = ", ".join(f"{name}={value}" for name, value in bench.topic_settings.items())
+        raise _Lacks(
+            f"a build whose topics with {settings} take transactions; this one answers "
+            f"AddPartitionsToTxn with {answer}"
+        )
+    writer.end(commit=False)
 
 
 def version_of(variant: Variant) -> str:
@@ -252,6 +276,8 @@ def _one_run(
     try:
         bench = benches.bench(case, variant)
         stamp = bench.stamp
+        if case.transactions:
+            _take_transactions(bench)
         bench.begin(f"{stamp}-control")
         control = case.play_control(bench)
         bench.end()
@@ -261,7 +287,7 @@ def _one_run(
         bench.settle()
         bench.begin(stamp)
         seen = case.play(bench)
-    except InputError:
+    except (InputError, _Lacks):
         raise
     except Exception as error:  # noqa: BLE001  (steps and clients meet anything: such a run counts for nothing, and is reported)
         played.failed(f"run {index}: {type(error).__name__}: {error}")

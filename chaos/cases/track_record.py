@@ -24,7 +24,7 @@ should have shown, the case also has the observation.
 _KINDS: Final[Mapping[Kind, str]] = {
     "defect": "Defects of released Kafka, MirrorMaker 2 and clients",
     "limit": "Documented or accepted limits",
-    "proposal": "Concerns and proposals of the KIP-1279 threads",
+    "proposal": "Concerns, proposals and builds of KIP-1279 and KIP-1163",
     "guarantee": "Guarantees that must hold",
 }
 """Kind -> heading."""

@@ -19,7 +19,7 @@ from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered, access_to
 from linkflap.harness.wire.messages import Error, Message
 from linkflap.harness.wire.peer import Peer
-from linkflap.harness.wire.requests import Led, by_topic, metadata, topics_in
+from linkflap.harness.wire.requests import Led, by_topic, fetch, fetched, metadata, topics_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +54,8 @@ def record_batch(
 TRANSACTION: Final = 1
 GROUP: Final = 0
 _GROUP_RESOURCE: Final = 32
+_MOST: Final = 10_000_000
+"""Bytes that a fetch asks for."""
 _SECONDS: Final = timedelta(seconds=10)
 _MOVING: Final = (
     Error.coordinator_load_in_progress,
@@ -230,6 +232,26 @@ class Wire:
         (topic,) = self.call("produce", version, body).responses
         (row,) = topic.partition_responses
         return str(row.error_code.name), int(row.base_offset)
+
+    def fetch(self, tp: TopicPartition, offset: int) -> tuple[str, bytes]:
+        """Fetch from an offset on: the error's name or "none", and the batches that were given,
+        whole ones alone."""
+        answer = self.call("fetch", 12, fetch(12, tp[0], tp[1], offset, most=_MOST))
+        data = fetched(answer)
+        end = max((batch.stop for batch in layout.walk(data)), default=0)
+        return str(answer.responses[0].partitions[0].error_code.name), data[:end]
+
+    def fetched(self, tp: TopicPartition, start: int, end: int) -> bytes:
+        """All batches from `start` to `end`, as the broker gives them to consumers. Raises
+        EnvironmentFailure when it gives none."""
+        found = b""
+        while start < end:
+            error, data = self.fetch(tp, start)
+            if not data:
+                raise EnvironmentFailure(f"{tp[0]}-{tp[1]} gave nothing at {start} ({error})")
+            found += data
+            start = 1 + max(batch.last for batch in layout.walk(data))
+        return found
 
     def write_markers(
         self, tp: TopicPartition, producer: ProducerIdentity, *, commit: bool, transactions: int = 0

@@ -9,6 +9,8 @@ from typing import Final
 from linkflap.harness.model.errors import InputError
 
 DEFAULT_KAFKA = "4.3.1"
+DISKLESS: Final = "diskless.enable"
+"""The setting of topics without a log on disk (KIP-1150), in builds that have them."""
 CANARY = "linkflap-canary"
 """Topic (with a home, as any other) that mirrors prove their path with: it is neither captured nor
 verified."""

@@ -60,7 +60,9 @@ class Run:
     others agree is unknown. `environment`: the machine and software of the recording, for people
     (`linkflap.recording.surroundings`); empty in runs of older versions. `digests`: its manifest
     has the size and digest of every file; false in runs of older versions. `fetched`: by
-    cluster, the topics whose logs are from Fetch and not from disk.
+    cluster, the topics whose logs are from Fetch and not from disk. `uncompared`: by cluster, the
+    logs of those that could not be fetched a second time, each with the reason. `unfetched`: by
+    cluster, why topics without a log on disk could not be fetched.
     """
 
     format: int
@@ -79,6 +81,8 @@ class Run:
     environment: Mapping[str, str] = field(default_factory=dict)
     digests: bool = False
     fetched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    uncompared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unfetched: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def begun(cls, scenario: Scenario, runtime: str, command: str = "") -> Self:

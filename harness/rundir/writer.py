@@ -183,6 +183,17 @@ class RunWriter(_Histories):
         self._run = replace(self._run, fetched={**self._run.fetched, cluster: every})
         self._save()
 
+    def unfetched(self, cluster: str, why: str) -> None:
+        """Notes why topics of a cluster without a log on disk could not be fetched."""
+        self._run = replace(self._run, unfetched={**self._run.unfetched, cluster: why})
+        self._save()
+
+    def uncompared(self, cluster: str, what: str) -> None:
+        """Notes a log from Fetch that could not be fetched a second time, with the reason."""
+        every = tuple(dict.fromkeys((*self._run.uncompared.get(cluster, ()), what)))
+        self._run = replace(self._run, uncompared={**self._run.uncompared, cluster: every})
+        self._save()
+
     def check(self) -> None:
         """Raises EnvironmentFailure when the record has ended before the run: a write failed, or
         the disk is all but full."""

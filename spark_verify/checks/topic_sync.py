@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 
 from linkflap.harness.model.faults import UNCLEAN
 from linkflap.harness.model.scenario import IN_SYNC, Scenario
-from linkflap.harness.model.topology import LinkSpec
+from linkflap.harness.model.topology import DISKLESS, LinkSpec
 from linkflap.spark_verify.checks.base import (
     AnomalyKind,
     Check,
@@ -44,8 +44,13 @@ SAMPLED_WITHIN = int(10e9)
 """Settings are sampled once a second; a dead cluster beside may delay that."""
 FOLLOWED_WITHIN = int(15e9)
 """Nanoseconds that a mirror may take to follow a change at home."""
-_OF_BROKERS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-"""They name brokers of one cluster."""
+_NOT_COPIED = (
+    "leader.replication.throttled.replicas",
+    "follower.replication.throttled.replicas",
+    DISKLESS,
+)
+"""The first two name brokers of one cluster. What the shadow mirrors has a log on the
+destination."""
 
 
 def kernel(view: PartitionView) -> Iterator[Finding]:
@@ -155,7 +160,7 @@ def _differing(
     ours: TopicSettings,
     ever: Sequence[TopicSettings],
 ) -> Sequence[tuple[str, str | None, str | None]]:
-    left_out = {*_OF_BROKERS, *view.partition_facts.unknown_settings, IN_SYNC}
+    left_out = {*_NOT_COPIED, *view.partition_facts.unknown_settings, IN_SYNC}
     names = sorted((theirs.settings.keys() | ours.settings.keys()) - left_out)
     found = [(name, theirs.settings.get(name), ours.settings.get(name)) for name in names]
     here, most = ours.settings.get(IN_SYNC), view.topology.cluster(ours.cluster).brokers

@@ -691,8 +691,15 @@ def _as_captured(result: CheckResult, check: Check, run: Run) -> CheckResult:
         if check.of_replicas
         else "nothing above the high watermark is seen of them"
     )
-    note = f"{', '.join(topics)} from Fetch, not from disk: {cost}"
-    return replace(result, reason=in_short([*([result.reason] if result.reason else []), note]))
+    notes = [f"{', '.join(topics)} from Fetch, not from disk: {cost}"]
+    if check.of_replicas and run.uncompared:
+        once = ", ".join(
+            f"{what} on {cluster}"
+            for cluster, several in sorted(run.uncompared.items())
+            for what in several
+        )
+        notes.append(f"not compared with a second fetch: {once}")
+    return replace(result, reason=in_short([*([result.reason] if result.reason else []), *notes]))
 
 
 def _of_bytes(check: Check) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -205,6 +205,7 @@ def recording(
     counts = {"committed": done.committed, "aborted": done.aborted, "reads": done.reads}
     reasons = [
         *_status(reader),
+        *_unfetched(reader.run, damage),
         *(f"{d.path}: {d.reason}" for d in sorted(damage, key=_distance) if d.path not in OPTIONAL),
         *planned.doubts,
         *(each.reason for each in quiet if not each.missing),
@@ -225,6 +226,12 @@ def _distance(damage: Damage) -> int:
     Kafka's own topics last."""
     parts = damage.path.split("/")
     return 2 if any(part.startswith("__") for part in parts) else int(parts[0] == "captures")
+
+
+def _unfetched(run: Run, damage: Iterable[Damage]) -> Iterator[str]:
+    """Why logs are missing that had to be fetched. Where none is missing nothing had to be."""
+    if any(each.path == "captures" for each in damage):
+        yield from run.unfetched.values()
 
 
 def _status(reader: RunReader) -> Iterator[str]:

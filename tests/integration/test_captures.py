@@ -3,6 +3,7 @@ leaders moved."""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -15,7 +16,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from linkflap.harness.capture.live import captures
 from linkflap.harness.capture.live.captures import DiskOrFetchCaptures
+from linkflap.harness.capture.live.cluster import LiveCluster
+from linkflap.harness.capture.live.record import Copied, Pace
 from linkflap.harness.capture.logs import Captures
 from linkflap.harness.capture.samplers import StallWatch, WatermarkSampler, replica_samplers
 from linkflap.harness.log.batches import scan
@@ -102,7 +106,7 @@ def captured(
 
 @pytest.mark.linkflap(topology="A:3->B")
 def test_a_live_cluster_that_is_written_to(
-    linkflap_deployment: Deployment, writer: RunWriter
+    linkflap_deployment: Deployment, writer: RunWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a = linkflap_deployment.clusters["A"]
     make_topics(a.bootstrap, 3)
@@ -136,6 +140,36 @@ def test_a_live_cluster_that_is_written_to(
             for row in by_partition[tp]
         )
     fetched_are_the_bytes_on_disk(linkflap_deployment, writer)
+    bytes_that_change_between_two_fetches_are_an_event(linkflap_deployment, writer, monkeypatch)
+
+
+def bytes_that_change_between_two_fetches_are_an_event(
+    deployment: Deployment, writer: RunWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last byte of a log is another one on the disk of one broker, from its first answer on."""
+    log = deployment.clusters["A"].brokers[2].log_dir / f"{TOPIC}-0"
+    fetched_again = captures._fetched_again
+
+    def overwritten(
+        cluster: LiveCluster, copied: Copied, pace: Pace
+    ) -> tuple[FetchedAgain | None, str]:
+        if (copied.tp, copied.broker) == ((TOPIC, 0), 2):
+            with max(log.glob("*.log")).open("r+b") as segment:
+                segment.seek(-1, os.SEEK_END)
+                (last,) = segment.read(1)
+                segment.seek(-1, os.SEEK_END)
+                segment.write(bytes([last ^ 1]))
+        return fetched_again(cluster, copied, pace)
+
+    monkeypatch.setattr(captures, "_fetched_again", overwritten)
+    DiskOrFetchCaptures(deployment, writer, from_fetch=True).take("12-changed", "A")
+    (changed,) = of_kind(RunReader(writer.root).events()[0], FetchedAgain)
+    assert (changed.topic, changed.partition, changed.broker) == (TOPIC, 0, 2)
+    first, second = changed.crc
+    assert first == second, "the batch says what it said, and is another one"
+    _, ends = captured(writer.root, "12-changed", "A")
+    assert changed.offset == ends[TOPIC, 0, 2] - 1, "the last batch is a marker"
+    assert not RunReader(writer.root).run.uncompared
 
 
 def fetched_are_the_bytes_on_disk(deployment: Deployment, writer: RunWriter) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -241,22 +241,36 @@ def test_the_folder_of_the_brokers_goes_also_when_the_process_is_killed() -> Non
             "4.3.1",
             "a build of the KIP-1279 branch (--kafka DIRECTORY)",
         ),
+        (
+            case_named("KIP-1163-repeat"),
+            "4.3.1",
+            "a build that knows diskless.storage.system.enable, diskless.enable (--kafka "
+            "DIRECTORY)",
+        ),
     ],
-    ids=["a later release", "a build"],
+    ids=["a later release", "a build", "a build with diskless topics"],
 )
 def test_a_case_is_not_started_on_a_kafka_that_lacks_what_it_needs(
     tmp_path: Path, case: Case, kafka: str, needs: str
 ) -> None:
     with Benches(tmp_path / "runs") as benches:
-        result = run_case(case, Variant(kafka=kafka), benches=benches)
+        result = run_case(case, Variant(kafka=kafka, client=case.clients[0]), benches=benches)
     assert (result.outcome, result.why, result.exit_code) == (Outcome.NEEDS, needs, 2)
     assert result.words == f"NEEDS: {needs}"
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("name", ["KIP-1279-dead-source", "KIP-1279-verbs"])
+@pytest.mark.parametrize(
+    ("name", "lacks"),
+    [
+        ("KIP-1279-dead-source", "{} has no Cluster Mirroring; name the jars of a build"),
+        ("KIP-1279-verbs", "{} has no Cluster Mirroring; name the jars of a build"),
+        ("KIP-1163-repeat", "{} does not know diskless.storage.system.enable, diskless.enable"),
+        ("KIP-1163-read-later", "{} does not know diskless.storage.system.enable, inkless.consume"),
+    ],
+)
 def test_a_case_that_needs_a_build_is_not_started_with_jars_that_lack_it(
-    tmp_path: Path, name: str
+    tmp_path: Path, name: str, lacks: str
 ) -> None:
     with zipfile.ZipFile(tmp_path / "kafka-clients-4.3.1.jar", "w") as jar:
         jar.writestr("kafka/kafka-version.properties", "version=4.3.1\n")
@@ -264,7 +278,7 @@ def test_a_case_that_needs_a_build_is_not_started_with_jars_that_lack_it(
     with Benches(tmp_path / "runs") as benches:
         result = run_case(case_named(name), variant, benches=benches)
     assert (result.outcome, result.exit_code) == (Outcome.NEEDS, 2)
-    assert result.why.startswith(f"{tmp_path} has no Cluster Mirroring; name the jars of a build")
+    assert lacks.format(tmp_path) in result.why
     assert not (tmp_path / "runs").exists()
 
 
@@ -416,6 +430,26 @@ def test_a_machine_without_a_java_is_said_once_and_is_no_result(
     ):
         run_case(a_case(), Variant(kafka="4.3.1"), benches=benches)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(("answer", "needed"), [("invalid_topic_exception", True), ("none", False)])
+def test_a_case_of_transactions_needs_topics_that_take_them(answer: str, needed: bool) -> None:
+    class Writing(NoBenches):
+        topic_settings: ClassVar = {"diskless.enable": "true"}
+
+        def topic(self, base: str) -> str:
+            return base
+
+        def wire_transactional(self, base: str) -> SimpleNamespace:
+            return SimpleNamespace(add=lambda tp: answer, end=lambda commit: "none")
+
+    case = a_case(play=steps(True), play_control=steps(False), transactions=True)
+    result = run_case(case, Variant(kafka="4.3.1"), count=1, benches=cast(Benches, Writing()))
+    assert (result.outcome is Outcome.NEEDS, result.runs) == (needed, int(not needed))
+    assert not needed or result.words == (
+        "NEEDS: a build whose topics with diskless.enable=true take transactions; this one answers "
+        "AddPartitionsToTxn with invalid_topic_exception"
+    )
 
 
 def test_three_failures_in_a_row_end_the_case() -> None:

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pytest
 from click.testing import CliRunner
@@ -18,7 +18,7 @@ from linkflap.cli.commands import linkflap
 from linkflap.cli.log_options import live_logs_request, logs_request
 from linkflap.harness.capture.live import record
 from linkflap.harness.capture.live.captures import fetch_logs
-from linkflap.harness.capture.live.cluster import access
+from linkflap.harness.capture.live.cluster import GivenUp, access
 from linkflap.harness.capture.live.record import (
     Copied,
     LiveLogsRequest,
@@ -414,9 +414,12 @@ def test_the_command_asks_for_one_or_the_other(
 
 class Answering:
     """One broker that gives these logs, one after the other, to whoever reads; for None it says
-    that the offset is out of range, and then that its log starts at `deleted`."""
+    that the offset is out of range, and then that its log starts at `deleted`; a GivenUp it
+    raises."""
 
-    def __init__(self, *logs: bytes | None, deleted: int = 0, moved: bool = False) -> None:
+    def __init__(
+        self, *logs: bytes | GivenUp | None, deleted: int = 0, moved: bool = False
+    ) -> None:
         self.name, self.brokers, self.patience = "A", {1: ("a", 1)}, 1.0
         self.asked: list[int] = []
         self._logs, self._starts, self._leaders = list(logs), [0, deleted], [1, 2 if moved else 1]
@@ -430,12 +433,18 @@ class Answering:
     def fetch(self, tp: TopicPartition, offset: int, **_: object) -> SimpleNamespace:
         self.asked.append(offset)
         log = self._logs.pop(0)
+        if isinstance(log, GivenUp):
+            raise log
         return SimpleNamespace(
             data=memoryview(log or b""),
             error=Error.offset_out_of_range if log is None else Error.none,
             diverges=False,
             sent_on=False,
         )
+
+
+GONE: Final = GivenUp("it went away", everything=True)
+REFUSED: Final = GivenUp("kafka_storage_error")
 
 
 def crc_of(log: bytes, batch: int) -> int:
@@ -455,17 +464,20 @@ def test_bytes_that_change_between_two_fetches_are_reported(tmp_path: Path) -> N
     lower = put(log, epoch_at, (last.epoch - 1).to_bytes(4, "big", signed=True))
     lacking = log[: before.start] + log[last.start :]
     at_last = last.base, (crc_of(log, last.start),) * 2
-    for cluster, expected in (
-        (Answering(log, log), None),
-        (Answering(log, changed), at_last),
-        (Answering(log, lower), at_last),
-        (Answering(log, lacking), (before.base, (crc_of(log, before.start), None))),
-        (Answering(log, truncated), None),
-        (Answering(log, changed, moved=True), None),
-        (Answering(log, None, log[last.start :], deleted=last.base), None),
-        (Answering(log, None, changed[last.start :], deleted=last.base), at_last),
+    for cluster, expected, not_compared in (
+        (Answering(log, log), None, ""),
+        (Answering(log, changed), at_last, ""),
+        (Answering(log, lower), at_last, ""),
+        (Answering(log, lacking), (before.base, (crc_of(log, before.start), None)), ""),
+        (Answering(log, truncated), None, "its log was truncated meanwhile"),
+        (Answering(log, changed, moved=True), None, "another broker leads it now"),
+        (Answering(log, None, log[last.start :], deleted=last.base), None, ""),
+        (Answering(log, None, changed[last.start :], deleted=last.base), at_last, ""),
+        (Answering(log, GONE), None, "it went away"),
+        (Answering(log, REFUSED), None, "kafka_storage_error"),
     ):
         found: list[FetchedAgain] = []
+        lacking_now: list[str] = []
         (bounds,) = fetch_logs(
             cast(Any, cluster),
             [PARTITION],
@@ -473,7 +485,9 @@ def test_bytes_that_change_between_two_fetches_are_reported(tmp_path: Path) -> N
             Pace(1e9),
             every_broker=True,
             changed=found.append,
+            uncompared=lacking_now.append,
         )
+        assert lacking_now == [f"orders-0 of broker 1 ({not_compared})"] * bool(not_compared)
         assert (bounds.broker, bounds.high_watermark) == (1, 10)
         assert [(each.offset, each.crc) for each in found] == [expected] * (expected is not None)
         assert [path.name for path in (tmp_path / "copies" / "1").iterdir()] == ["orders-0"]

@@ -42,6 +42,10 @@ _RATE: Final = 20e6
 """Bytes a second that are fetched at most: others use these clusters too."""
 _OWN_RATE: Final = 1e9
 _ASK_SECONDS: Final = 10.0
+_DEAD: Final = (
+    "{} was dead when its logs were captured, and only a broker that runs gives topics without a "
+    'log on disk; fail over with options = {{ source = "stalled" }}, or --stall-source'
+)
 
 
 class FetchedCaptures(Captures):
@@ -96,6 +100,7 @@ class DiskOrFetchCaptures(Captures):
 
     def _elsewhere(self, moment: str, subject: Cluster) -> Sequence[Bounds]:
         if not is_running(subject):
+            self._writer.unfetched(subject.name, _DEAD.format(subject.name))
             return ()
         on_disk = {replica.topic for replica in self._on_disk(subject)}
         try:
@@ -113,10 +118,12 @@ class DiskOrFetchCaptures(Captures):
                     Pace(_OWN_RATE),
                     every_broker=True,
                     changed=partial(self._changed, subject),
+                    uncompared=partial(self._writer.uncompared, subject.name),
                 )
-        except EnvironmentFailure:
+        except EnvironmentFailure as error:
             if self._from_fetch:
                 raise
+            self._writer.unfetched(subject.name, str(error))
             return ()  # no log of them: the judge says what is missing
         if found:
             self._writer.fetched(subject.name, {bounds.topic for bounds in found})
@@ -135,6 +142,9 @@ class DiskOrFetchCaptures(Captures):
             ) from error
         if "compact" not in settings[found.topic].get("cleanup.policy", ""):
             self._writer.write(found)
+        else:
+            where = f"{found.topic}-{found.partition} of broker {found.broker}"
+            self._writer.uncompared(subject.name, f"{where} (the topic is compacted)")
 
 
 @contextlib.contextmanager
@@ -161,10 +171,12 @@ def fetch_logs(
     *,
     every_broker: bool = False,
     changed: Callable[[FetchedAgain], object] | None = None,
+    uncompared: Callable[[str], object] | None = None,
 ) -> Sequence[Bounds]:
     """Captures partitions from their leaders into `root`/broker/topic-partition, up to the high
     watermark at the beginning; with `every_broker` also from all others that serve them. With
-    `changed` fetches the newest segment of each again, and reports what is not the same.
+    `changed` fetches the newest segment of each again, and reports what is not the same; to
+    `uncompared` it says what could not be compared, and why.
 
     Raises GivenUp when a leader does not give everything.
     """
@@ -190,21 +202,29 @@ def fetch_logs(
                 raise GivenUp(f"{tp[0]}-{tp[1]}: {copied.reason}")
             copied.begin()
             found.append(_bounds_of(copied))
-            if changed is None or not copied.complete:
+            if changed is None:
                 continue
-            if (differs := _fetched_again(cluster, copied, pace)) is not None:
+            differs, lacking = _fetched_again(cluster, copied, pace)
+            if differs is not None:
                 changed(differs)
+            if lacking and uncompared is not None:
+                uncompared(f"{tp[0]}-{tp[1]} of broker {broker} ({lacking})")
     return found
 
 
-def _fetched_again(cluster: LiveCluster, copied: Copied, pace: Pace) -> FetchedAgain | None:
+def _fetched_again(
+    cluster: LiveCluster, copied: Copied, pace: Pace
+) -> tuple[FetchedAgain | None, str]:
     """The first batch in the newest segment of a copy that its broker gives in another way than it
-    did; None if there is none. One segment bounds the time, memory and disk that this needs.
+    did, None if there is none; and why some of the copy could not be compared, empty if all was.
+    One segment bounds the time, memory and disk that this needs.
 
     Retention, DeleteRecords and a log that is truncated meanwhile are no change: what was deleted
     is not compared, and what replaced the truncated batches has a newer leader epoch than all that
     was fetched.
     """
+    if not copied.complete:
+        return None, copied.reason
     newest = max(copied.folder.glob("*.log"))
     again = replace(
         copied,
@@ -215,22 +235,22 @@ def _fetched_again(cluster: LiveCluster, copied: Copied, pace: Pace) -> FetchedA
     try:
         copy(cluster, again, pace, lambda _size, _offsets: None)
         answers = _batches(newest), *map(_batches, again.folder.glob("*.log"))
-    except (GivenUp, AuthenticationRefused):  # the cluster has gone since
-        return None
+    except (GivenUp, AuthenticationRefused) as error:
+        return None, str(error)
     finally:
         shutil.rmtree(again.folder, ignore_errors=True)
     if not copied.pinned and cluster.leader(copied.tp) != copied.broker:
-        return None  # another broker answered
+        return None, "another broker leads it now"
     first, second = (
         {base: batch for base, batch in answer.items() if again.start <= base < again.position}
         for answer in (answers if len(answers) > 1 else (answers[0], {}))
     )
     if _newest_epoch(second) > _newest_epoch(first):
-        return None  # truncated
+        return None, "its log was truncated meanwhile"
     for base in sorted(first.keys() | second.keys()):
         one, other = first.get(base), second.get(base)
         if one != other:
-            return FetchedAgain(
+            found = FetchedAgain(
                 cluster=copied.cluster,
                 topic=copied.tp[0],
                 partition=copied.tp[1],
@@ -238,7 +258,8 @@ def _fetched_again(cluster: LiveCluster, copied: Copied, pace: Pace) -> FetchedA
                 offset=base,
                 crc=(one and one.crc, other and other.crc),
             )
-    return None
+            return found, again.reason
+    return None, again.reason
 
 
 def _newest_epoch(batches: Mapping[int, _Given]) -> int:

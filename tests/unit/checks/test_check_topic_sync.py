@@ -86,7 +86,11 @@ ACCEPTED |= {
     ),
     "of brokers": (
         promoted_with(
-            ("A", 1, {**HOME, "leader.replication.throttled.replicas": "0:1"}),
+            ("A", 1, {
+                **HOME,
+                "leader.replication.throttled.replicas": "0:1",
+                "diskless.enable": "true",
+            }),
             ("B", 502, RESTORED),
         ), {"B/mirrored": 1},
     ),

@@ -96,6 +96,15 @@ def test_damage_is_in_the_order_of_partitions_and_not_of_the_tasks_that_found_it
     )
 
 
+def test_logs_that_had_to_be_fetched_are_missing_with_the_reason(recorded: Recorded) -> None:
+    recorded.writer.unfetched("A", "A was dead")
+    folder = recorded.close()
+    missing = damaged(str(folder), "captures", "no log of A.t-0 on A was captured")
+    reason = result(verdict_of(folder, [missing], "duplicate"), "recording").reason
+    assert reason.startswith("A was dead; captures: no log of A.t-0 on A")
+    assert "A was dead" not in result(verdict_of(folder, [], "duplicate"), "recording").reason
+
+
 def test_check_that_examined_nothing_due_is_unknown(recorded: Recorded) -> None:
     folder = recorded.close()
     rows = [r for r in looked(folder, "duplicate") if r.origin == "native"]
@@ -128,6 +137,8 @@ def test_an_empty_history_is_unknown(recorded: Recorded) -> None:
 def test_each_check_of_bytes_says_what_a_capture_by_fetch_costs_it(recorded: Recorded) -> None:
     recorded.writer.fetched("A", {"A.t"})
     recorded.writer.fetched("A", {"A.s"})
+    for _ in range(2):
+        recorded.writer.uncompared("A", "A.t-0 of broker 1 (it went away)")
     folder = recorded.close()
     assert RunReader(folder).run.fetched == {"A": ("A.s", "A.t")}
     rows = [*looked(folder, "duplicate"), *looked(folder, "replica-agreement")]
@@ -136,7 +147,10 @@ def test_each_check_of_bytes_says_what_a_capture_by_fetch_costs_it(recorded: Rec
     said = {check.name: check.reason for check in judgement.checks}
     fetched = "A.s, A.t from Fetch, not from disk: "
     assert said["duplicate"] == f"{fetched}nothing above the high watermark is seen of them"
-    assert said["replica-agreement"].startswith(f"{fetched}their replicas are what each broker")
+    assert said["replica-agreement"] == (
+        f"{fetched}their replicas are what each broker gives to consumers; not compared with a "
+        "second fetch: A.t-0 of broker 1 (it went away) on A"
+    )
     assert "Fetch" not in said["group-offsets"]
 
 

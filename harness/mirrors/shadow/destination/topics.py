@@ -53,7 +53,7 @@ from linkflap.harness.mirrors.shadow.journal import (
 from linkflap.harness.mirrors.shadow.partition import Lineage, MirroredLog, Partition
 from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID, JOURNAL, Config
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
-from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.model.topology import DISKLESS, TopicPartition
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import AnyOf
@@ -75,11 +75,13 @@ IN_SYNC: Final = "min.insync.replicas"
 """Copied when a topic is created, but later changes at the source are not followed: the number of
 brokers that may fail is a choice of each cluster."""
 FOLLOW_SECONDS: Final = 5.0
-_OF_BROKERS: Final = (
+_NOT_COPIED: Final = (
     "leader.replication.throttled.replicas",
     "follower.replication.throttled.replicas",
+    DISKLESS,
 )
-"""These name brokers and partitions of one cluster, and are not copied."""
+"""The first two name brokers and partitions of one cluster. A topic without a log on disk has one
+on the destination, which the shadow leads."""
 _TOPIC: Final = 2
 _DYNAMIC_TOPIC_CONFIG: Final = 1
 Configs = dict[str, str]
@@ -221,7 +223,7 @@ async def topic_configs(nodes: AnyOf, names: Collection[str]) -> dict[str, Confi
             for row in described.configs
             if row.config_source == _DYNAMIC_TOPIC_CONFIG
             and row.value is not None
-            and row.name not in _OF_BROKERS
+            and row.name not in _NOT_COPIED
         }
         for described in await _described(nodes, names)
     }
