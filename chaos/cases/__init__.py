@@ -9,6 +9,7 @@ the groups (`kafka`, `mirror_maker`, `cluster_mirroring`, `judged`, `guarantees`
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import pkgutil
 from collections.abc import Mapping
 from functools import cache
@@ -51,4 +52,12 @@ def case_named(name: str) -> Case:
     raise InputError(f"there is no case {name!r}; {hint}")
 
 
-__all__ = ["GROUPS", "Case", "case_named", "registry"]
+def cases_named(pattern: str) -> list[Case]:
+    """The cases whose names match a shell pattern (`KIP-1163-*`), or the one of that name. Raises
+    InputError where there is none."""
+    known = registry()
+    found = [known[name] for name in known if fnmatch.fnmatch(name.lower(), pattern.lower())]
+    return found or [case_named(pattern)]
+
+
+__all__ = ["GROUPS", "Case", "case_named", "cases_named", "registry"]

@@ -265,20 +265,18 @@ def matrix(
     shard: str,
     again: bool,
 ) -> int:
-    """Plays cases (all, or NAMES) on many releases. Skips cases whose results are in --store
-    already, so an interrupted matrix can be resumed.
+    """Plays cases (all, or NAMES, also as 'KIP-1163-*') on many releases. Skips cases whose
+    results are in --store already, so an interrupted matrix can be resumed.
 
-    Without NAMES, cases that cannot be played with --client or --transactions are left out.
+    Without NAMES, and of several that a name matches, cases that cannot be played with --client or
+    --transactions are left out.
     """
-    from linkflap.chaos.cases import case_named, registry
     from linkflap.chaos.cases.results import load, tallies
     from linkflap.chaos.cases.runner import check, exit_code, version_of
     from linkflap.suite.folder import shard as shard_of
 
     part, parts = shard_of(shard)
-    cases = [case_named(name) for name in names] or [
-        each for each in registry().values() if _is_played_by(each, client, transactions)
-    ]
+    cases = _named(names or ("*",), client, transactions)
     every = [
         (each, variant_of(each, kafka, client, transactions))
         for kafka in kafkas or _MATRIX
@@ -307,6 +305,19 @@ def matrix(
             else:
                 codes.append(_played(each, variant, count, store, benches).exit_code)
     return _worst(codes)
+
+
+def _named(names: Sequence[str], client: str | None, transactions: str | None) -> Collection[Case]:
+    """The cases of these names and patterns, once each."""
+    from linkflap.chaos.cases import cases_named
+
+    return {
+        each.name: each
+        for name in names
+        for found in [cases_named(name)]
+        for each in found
+        if len(found) == 1 or _is_played_by(each, client, transactions)
+    }.values()
 
 
 def _is_played_by(each: Case, client: str | None, transactions: str | None) -> bool:

@@ -291,6 +291,21 @@ def test_a_matrix_that_is_stored_already_ends_as_what_is_stored_says(
     assert invoked(*words).return_value == code
 
 
+def test_a_matrix_of_a_pattern_has_those_of_its_cases_that_the_client_plays(tmp_path: Path) -> None:
+    words = ("KIP-1163-*", "kip-1163-retries", "--client", "java", "--kafka", "4.3.1")
+    assert invoked("matrix", *words, "--store", str(tmp_path)).return_value == 2
+    wanted = [
+        name
+        for name, each in registry().items()
+        if name.startswith("KIP-1163-") and "java" in each.clients
+    ]
+    assert "KIP-1163-retries" in wanted
+    stored = results.load(tmp_path)
+    assert sorted(row.case for row in stored) == sorted(wanted)
+    assert {row.outcome for row in stored} == {Outcome.NEEDS}
+    assert "no case 'KIP-0000-*'" in str(invoked("matrix", "KIP-0000-*").exception)
+
+
 def test_a_matrix_of_all_cases_has_those_that_the_client_plays(tmp_path: Path) -> None:
     java = {
         name
