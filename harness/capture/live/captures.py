@@ -44,7 +44,7 @@ _OWN_RATE: Final = 1e9
 _ASK_SECONDS: Final = 10.0
 _DEAD: Final = (
     "{} was dead when its logs were captured, and only a broker that runs gives topics without a "
-    'log on disk; fail over with options = {{ source = "stalled" }}, or --stall-source'
+    "log on disk; play failover-planned, or another fault that leaves a broker of it running"
 )
 
 
