@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -22,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import InputError, SetupError
-from linkflap.harness.rundir import NOT_WRITABLE, RunReader, write_whole
+from linkflap.harness.rundir import NOT_WRITABLE, RunReader, write_document
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import RUN_CHECKS, Check
 from linkflap.spark_verify.checks.finding_rows import FindingRow, unjudged
@@ -98,10 +97,7 @@ def keep(judgement: Judgement, rows: Sequence[FindingRow], folder: Path) -> Judg
     try:
         folder.mkdir(parents=True, exist_ok=True)
         parquet.write(folder, judgement.anomalies, rows, run=str(judgement.folder))
-        write_whole(
-            folder / VERDICT_FILE,
-            msgspec.json.format(msgspec.json.encode(judgement.document), indent=1),
-        )
+        write_document(folder / VERDICT_FILE, judgement.document)
     except OSError as error:
         if error.errno not in NOT_WRITABLE:
             raise

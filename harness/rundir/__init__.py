@@ -36,6 +36,7 @@ from linkflap.harness.rundir.files import (
     Run,
     Status,
     with_current_kinds,
+    write_document,
     write_whole,
 )
 from linkflap.harness.rundir.manifest import inventory
@@ -57,5 +58,6 @@ __all__ = [
     "inventory",
     "last_rows",
     "with_current_kinds",
+    "write_document",
     "write_whole",
 ]

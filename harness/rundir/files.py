@@ -180,6 +180,11 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
+def write_document(path: Path, value: object) -> None:
+    """Writes a value as JSON that people read; as `write_whole`."""
+    write_whole(path, msgspec.json.format(msgspec.json.encode(value), indent=1))
+
+
 LEAST_ROOM: Final = 256 * 1024
 """Bytes that must stay free on the disk, for recording how the run ended. A disk with less counts
 as full.

@@ -26,6 +26,7 @@ from linkflap.harness.rundir.files import (
     Row,
     Run,
     Status,
+    write_document,
     write_whole,
 )
 
@@ -140,9 +141,7 @@ class RunWriter(_Histories):
             raise
 
     def _save(self) -> None:
-        write_whole(
-            self.root / "run.json", msgspec.json.format(msgspec.json.encode(self._run), indent=1)
-        )
+        write_document(self.root / "run.json", self._run)
 
     def watermarks(self, cluster: str) -> Appender[Watermark]:
         return self._open("watermarks", cluster)

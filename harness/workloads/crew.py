@@ -160,6 +160,7 @@ class Crew:
             commits=sum(c.commits for c in counts),
             aborts=sum(c.aborts for c in counts),
             errors=sum(c.errors for c in counts),
+            open=sum(member.state.open for member in self.members),
         )
 
     def read_on(self, cluster: str) -> int | None:
@@ -197,10 +198,6 @@ class Producers(Crew):
         return sum(
             member.state.committing and member.state.cluster == cluster for member in self.members
         )
-
-    def progress(self) -> WorkloadProgress:
-        counts = super().progress()
-        return counts + WorkloadProgress(open=sum(member.state.open for member in self.members))
 
 
 QUIET_FOR: Final = SHARE_LOCK_MS / 1000 + 5.0

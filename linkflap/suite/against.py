@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-import msgspec
-
 from linkflap.chaos.cases import case
 from linkflap.harness.model.texts import counted, in_markdown
-from linkflap.harness.rundir import write_whole
+from linkflap.harness.rundir import write_document
 from linkflap.suite.folder import Plan, RunResult, SuiteFolder
 
 AGAINST: Final = "against.json"
@@ -141,5 +139,5 @@ def text(found: SuiteComparison) -> str:
 def write(found: SuiteComparison, folder: Path) -> Path:
     """Writes the comparison into a suite directory, as JSON."""
     path = folder / AGAINST
-    write_whole(path, msgspec.json.format(msgspec.json.encode(asdict(found)), indent=1))
+    write_document(path, found)
     return path

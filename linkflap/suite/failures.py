@@ -22,7 +22,7 @@ import msgspec
 from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Scenario
-from linkflap.harness.rundir import with_current_kinds, write_whole
+from linkflap.harness.rundir import with_current_kinds, write_document
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.suite.folder import RunResult, SuiteFolder
 
@@ -208,7 +208,7 @@ def _read(path: Path) -> FailureReport | None:
 
 def write_report(path: Path, report: FailureReport) -> None:
     """Writes the report of a failure into its directory."""
-    write_whole(path / REPORT, msgspec.json.format(msgspec.json.encode(report), indent=1))
+    write_document(path / REPORT, report)
 
 
 def failures(folder: SuiteFolder) -> list[FailureGroup]:

@@ -37,7 +37,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.guarantee import Seconds
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.verdict import Verdict
-from linkflap.harness.rundir import with_current_kinds, write_whole
+from linkflap.harness.rundir import with_current_kinds, write_document, write_whole
 from linkflap.harness.version import VERSION
 from linkflap.suite.observed import STATES
 
@@ -121,7 +121,7 @@ class SuiteFolder:
             (root / name).mkdir()
         if plan.given:
             (root / GIVEN).write_text(plan.given)
-        write_whole(root / SUITE, msgspec.json.format(msgspec.json.encode(plan), indent=1))
+        write_document(root / SUITE, plan)
         return cls(root, plan)
 
     @classmethod

@@ -20,7 +20,7 @@ import msgspec
 
 from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.rundir import write_whole
+from linkflap.harness.rundir import write_document
 from linkflap.suite import regression
 from linkflap.suite.failures import (
     FailureReport,
@@ -74,9 +74,7 @@ def _fill(folder: SuiteFolder, parts: Sequence[SuiteFolder]) -> None:
         entries = sorted(
             (one for part in parts for one in regression.entries(part)), key=lambda one: one.number
         )
-        write_whole(
-            root / regression.CASES, msgspec.json.format(msgspec.json.encode(entries), indent=1)
-        )
+        write_document(root / regression.CASES, entries)
     _failures(parts, folder)
     for result in sorted(
         (result for part in parts for result in part.results), key=lambda result: result.number

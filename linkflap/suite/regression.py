@@ -31,7 +31,7 @@ from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import InputError, LinkflapError
 from linkflap.harness.model.texts import in_markdown
 from linkflap.harness.model.verdict import Verdict, worst
-from linkflap.harness.rundir import write_whole
+from linkflap.harness.rundir import write_document
 from linkflap.suite.folder import Count, RunResult, SuiteFolder
 
 REGRESSION: Final = "regression"
@@ -70,9 +70,7 @@ def write_entries(folder: SuiteFolder, known: Sequence[KnownCase] | None = None)
         )
         for number, one in enumerate(reproduced() if known is None else known)
     ]
-    write_whole(
-        folder.root / CASES, msgspec.json.format(msgspec.json.encode(entries[part::of]), indent=1)
-    )
+    write_document(folder.root / CASES, entries[part::of])
 
 
 def entries(folder: SuiteFolder) -> list[Entry]:
