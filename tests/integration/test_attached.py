@@ -122,7 +122,7 @@ def first_copies_deleted(deployment: Deployment) -> Iterator[None]:
 
 @pytest.mark.spark
 @pytest.mark.linkflap(topology="A:3{tls+scram}->B{mtls}")
-def test_what_is_deleted_is_found_and_what_is_not_the_runs_is_not_touched(
+def test_deleted_topics_of_the_run_are_found_and_other_topics_untouched(
     linkflap_deployment: Deployment, tmp_path: Path
 ) -> None:
     used_by_others(linkflap_deployment)

@@ -94,7 +94,7 @@ def test_a_second_ctrl_c_while_it_stops_changes_nothing(run: Running, tmp_path: 
 
 
 @pytest.mark.nightly
-def test_a_third_ends_it_at_once(run: Running, tmp_path: Path) -> None:
+def test_third_ctrl_c_ends_the_run_at_once(run: Running, tmp_path: Path) -> None:
     run.says("fault flap")
     run.look()
     run.send(signal.SIGINT)
@@ -163,7 +163,7 @@ def test_kill_9_in_the_middle_leaves_nothing_but_a_readable_run_directory(
         ),
     ],
 )
-def test_what_dies_unasked_is_named_and_the_run_ends(
+def test_process_that_dies_unasked_is_named_and_the_run_ends(
     tmp_path: Path, program: str, kind: str, subject: str, says: str
 ) -> None:
     env = environment(tmp_path / "ledger")

@@ -128,7 +128,7 @@ def of_kind(pair: SimpleNamespace, kind: str) -> list[Any]:
     ]
 
 
-def test_what_is_mirrored_is_read_only_on_every_broker_until_it_is_promoted(
+def test_mirrored_topic_is_read_only_on_every_broker_until_its_promotion(
     pair: SimpleNamespace,
 ) -> None:
     assert [write(pair.a, number) for number in range(3)] == [0, 0, 0]
@@ -250,7 +250,7 @@ def test_the_mirror_s_records_are_what_describe_says(both: Both) -> None:
     assert len(wrong[TOPIC]) == 2
 
 
-def test_what_an_admin_of_the_destination_changes_is_the_source_s_again(both: Both) -> None:
+def test_change_by_an_admin_of_the_destination_is_undone_by_the_mirror(both: Both) -> None:
     alter(both.a, "7200000")
     alter(both.b, "1234567")
     acl = AclBinding(
@@ -279,7 +279,7 @@ def test_what_an_admin_of_the_destination_changes_is_the_source_s_again(both: Bo
     assert agrees(both.compared())
 
 
-def test_what_a_mirror_leaves_out_by_its_own_settings_differs(both: Both) -> None:
+def test_settings_that_a_mirror_leaves_out_differ(both: Both) -> None:
     """Last, since its mirror syncs less from now on."""
     own = both.mirror._name
     both.mirror._admin.change(own, "mirror.topic.properties.exclude", RETENTION)

@@ -48,7 +48,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
         yield write_and_read(up.clusters["A"], folder)
 
 
-def test_what_was_written_has_what_is_to_be_compared(written: Written) -> None:
+def test_written_log_has_every_kind_of_batch_to_compare(written: Written) -> None:
     for topic in TOPICS:
         h = batches.scan(written.files(topic, "log")).headers
         side, codec = topic.split("-")
@@ -86,7 +86,7 @@ def test_every_record_is_what_the_tool_says(written: Written) -> None:
             )
 
 
-def test_what_control_records_say_is_what_the_tool_says(written: Written) -> None:
+def test_control_records_are_read_as_by_kafkas_tool(written: Written) -> None:
     seen = set()
     for path, dumped in of_logs(written):
         control = batches.scan([path]).headers.control.tolist()

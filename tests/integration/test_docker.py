@@ -70,7 +70,7 @@ def test_a_container_that_somebody_removed_is_a_dead_broker(engine: Any, tmp_pat
         ("", 'A@"127.0.0.1:1/kafka:4.3.1"->B', "could not pull 127.0.0.1:1/kafka:4.3.1"),
     ],
 )
-def test_what_is_not_there_ends_a_run_with_one_sentence_and_255(
+def test_missing_engine_or_image_ends_a_run_with_one_sentence_and_255(
     tmp_path: Path, host: str, topology: str, said: str
 ) -> None:
     if not host:

@@ -238,7 +238,7 @@ def earlier() -> process_identity.Identity:
         (elsewhere, DAY + 1, True),
     ],
 )
-def test_who_is_alive_or_cannot_be_judged_is_left_alone(
+def test_containers_of_living_or_unknown_owners_are_left_alone(
     owner: Callable[[], Identity], age: int, stale: bool
 ) -> None:
     assert engine_leftovers._is_stale(engine_leftovers.owner_label(owner()), age) is stale
@@ -280,7 +280,7 @@ def test_an_engine_that_dies_while_it_is_looked_through_is_reported(
     ]
 
 
-def test_where_no_engine_answers_there_is_nothing_to_look_through(
+def test_leftovers_are_empty_if_no_engine_answers(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")

@@ -446,7 +446,7 @@ def test_a_command_runs_once_while_links_break_and_its_failure_is_the_exit_code(
 
 @pytest.mark.spark
 @pytest.mark.nightly
-def test_what_a_program_does_wrong_is_found_without_a_change_to_it(tmp_path: Path) -> None:
+def test_wrong_program_is_found_without_a_change_to_the_program(tmp_path: Path) -> None:
     """It commits before it has written, and writes what was aborted in the end."""
     judged = linkflap.run(EXAMPLES / "clients" / "copier.toml", folder=tmp_path / "run", seed=SEED)
     assert judged.verdict is Verdict.INVALID

@@ -200,7 +200,7 @@ def test_clusters_are_used_again_until_a_test_leaves_them_changed(project: pytes
     assert_nothing_left(project)
 
 
-def test_what_fails_before_the_test_is_an_error_of_one_sentence(
+def test_failure_before_the_test_is_an_error_of_one_sentence(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The runtime is the marker's, else the environment's."""

@@ -121,7 +121,7 @@ def inspected(passwords: set[str]) -> list[str]:
     ("kind", "clusters"),
     [("process", "A{tls+scram}->B{mtls}"), ("docker", "A{tls+plain}->B{mtls}")],
 )
-def test_who_is_known_gets_in_and_does_what_it_may(
+def test_known_principals_get_in_and_do_only_what_they_may(
     tmp_path: Path, kind: str, clusters: str
 ) -> None:
     skip_without(kind)

@@ -92,7 +92,9 @@ def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A->B->C")
-def test_what_b_truncated_at_its_failover_leaves_c_too(linkflap_deployment: Deployment) -> None:
+def test_records_truncated_on_b_at_its_failover_leave_c_too(
+    linkflap_deployment: Deployment,
+) -> None:
     """X begins before Y, and Y commits before X does: B is truncated at X's beginning, and then at
     Y's."""
     up = linkflap_deployment

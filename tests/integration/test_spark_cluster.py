@@ -187,7 +187,7 @@ def test_executors_elsewhere_read_and_judge(
 
 
 @pytest.mark.spark
-def test_what_was_found_is_in_parquet_too(judged: tuple[Path, dict[str, Any]]) -> None:
+def test_findings_are_in_parquet_too(judged: tuple[Path, dict[str, Any]]) -> None:
     root, answers = judged
     assert answers["answers"][1]["code"] == errors.INVALID
     found = pq.read_table(root / "other" / "findings.parquet").to_pylist()

@@ -72,7 +72,7 @@ def test_a_master_that_is_not_there_is_one_sentence_and_there_was_no_verdict(
     assert said.endswith("omit --master to use local[2]")
 
 
-def test_what_is_no_master_is_one_sentence_and_there_was_no_verdict(tmp_path: Path) -> None:
+def test_address_without_a_master_is_one_sentence_without_a_verdict(tmp_path: Path) -> None:
     assert error_of(tmp_path, "7077").startswith(
         "linkflap: '7077' is no Spark master; give spark://HOST:7077"
     )
@@ -302,7 +302,7 @@ def gone(entry: ledger.OwnerEntry) -> bool:
 
 
 @pytest.mark.spark
-def test_it_is_the_users_alone_and_ends_when_its_last_user_is_killed(
+def test_service_is_private_and_ends_when_its_last_user_is_killed(
     user: subprocess.Popen[str],
 ) -> None:
     eventually("Spark's JVM to be started", lambda: serving().children)
@@ -319,7 +319,7 @@ def test_it_is_the_users_alone_and_ends_when_its_last_user_is_killed(
 
 @pytest.mark.spark
 @pytest.mark.nightly
-def test_when_it_is_killed_its_users_judge_by_themselves(user: subprocess.Popen[str]) -> None:
+def test_users_of_a_killed_service_judge_by_themselves(user: subprocess.Popen[str]) -> None:
     eventually("Spark's JVM to be started", lambda: serving().children)
     entry = serving()
     os.kill(entry.owner.pid, signal.SIGKILL)
@@ -331,7 +331,7 @@ def test_when_it_is_killed_its_users_judge_by_themselves(user: subprocess.Popen[
 
 @pytest.mark.spark
 @pytest.mark.nightly
-def test_what_one_says_is_what_a_spark_of_ones_own_says(
+def test_service_gives_the_verdict_of_an_own_spark(
     user: subprocess.Popen[str], tmp_path: Path, env: dict[str, str]
 ) -> None:
     out, _ = user.communicate("\n", timeout=600)

@@ -121,7 +121,7 @@ def test_client_kill_is_healed_when_restarted_clients_made_progress(
         late.heal()
 
 
-def test_brokers_and_mirrors_are_not_its_doing() -> None:
+def test_client_kill_ends_no_broker_and_no_mirror() -> None:
     kill = FaultSpec(id="kill", fault="client-kill", target="A", at=5, duration=0)
     assert not ends_broker(kill, "A/1")
     failover = FaultSpec(id="failover", fault="failover-forced", target="A->B", at=1, duration=0)

@@ -212,7 +212,7 @@ def kinds_of(judgement: Judgement) -> set[str]:
 
 
 @pytest.mark.parametrize("left", ENDS)
-def test_a_source_that_was_copied_first_makes_it_unknown(tmp_path: Path, left: int) -> None:
+def test_source_copied_before_its_destination_is_unknown(tmp_path: Path, left: int) -> None:
     logs = pair(tmp_path)
     shorten(logs, "A", left)
     judgement = verdict_of_moments(logs, tmp_path)

@@ -107,9 +107,7 @@ def test_a_marker_of_no_record_and_one_that_differs_otherwise() -> None:
         "at the beginning",
     ],
 )
-def test_a_torn_log_is_compared_to_where_it_is_torn(
-    ours: Log, found: list[tuple[str, str, int]]
-) -> None:
+def test_torn_log_is_compared_up_to_the_tear(ours: Log, found: list[tuple[str, str, int]]) -> None:
     seen = kept([Log("A").data(1).data(2).data(3), ours])
     assert anomalies(NAME, seen) == found
     assert unjudged(NAME, seen)

@@ -165,7 +165,7 @@ def test_the_first_write_is_the_destinations_own_and_confirmed() -> None:
     assert costs(seen) == [(0, DIED + 3 * SECOND)]
 
 
-def test_without_both_logs_it_is_unknown() -> None:
+def test_failover_without_both_logs_is_unknown() -> None:
     assert unjudged("failover", view([Log("B")], promotions=[promoted(0)]))
 
 

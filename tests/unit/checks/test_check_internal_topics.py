@@ -382,7 +382,7 @@ def test_without_a_history_nobody_knows_whether_an_append_failed() -> None:
     assert "PrepareAbort of t at offset 3" in unknown[0]
 
 
-def test_settings_of_the_brokers_decide_where_they_are_recorded() -> None:
+def test_recorded_settings_of_brokers_decide_about_expiration_and_timeout() -> None:
     soon = [ID, state(FORGOTTEN, pid=-1, epoch=-1, written=2000)]
     assert judged(set_to(states(*soon), "transactional.id.expiration.ms", 2000)) == ([], [])
     assert judged(but(states(*soon), recorded=False)) == ([], [])
@@ -451,7 +451,7 @@ def test_batches_of_internal_topics_are_counted_as_examined() -> None:
     assert [f for f in CHECK.kernel(data("commit")) if isinstance(f, Examined)] == []
 
 
-def test_no_other_check_reports_them() -> None:
+def test_damage_of_an_internal_topic_is_reported_by_one_check() -> None:
     corrupt = own(written(1, crc_ok=False))
     rows = {name: examine(check, corrupt) for name, check in REGISTRY.items()}
     found = {name for name, some in rows.items() if any(r.finding == "found" for r in some)}

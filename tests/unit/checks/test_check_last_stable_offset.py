@@ -769,7 +769,7 @@ def test_a_refused_failover_leaves_the_dead_sources_transactions_open(
         ("C->D", []),
     ],
 )
-def test_down_the_chain_nothing_ends_it_either(
+def test_refused_failover_leaves_transactions_open_down_the_chain(
     link: str, found: list[tuple[str, str, int]]
 ) -> None:
     refusal = FailoverRefused(link=link, mode="forced", error="NOT_STOPPED", code=145, seconds=60.0)

@@ -154,7 +154,7 @@ ALL_AT_B = Log("B").data(1, written=SECOND).data(2, written=2 * SECOND).data(3)
     ],
     ids=lambda config: str(config),
 )
-def test_retention_deletes_what_is_beyond_them(config: Mapping[str, str]) -> None:
+def test_records_beyond_retention_may_be_deleted(config: Mapping[str, str]) -> None:
     assert found(LATE, ALL_AT_B, config=config) == []
 
 

@@ -73,13 +73,13 @@ REJECTS = {
 }
 
 
-def test_the_evidence_says_where_it_belongs_on_the_destination() -> None:
+def test_evidence_names_the_offsets_around_the_lost_write_on_the_destination() -> None:
     (found,) = findings(NAME, REJECTS["lost-write"].view)
     assert found.evidence["missing_on"] == "B"
     assert (found.evidence["after_offset"], found.evidence["before_offset"]) == (0, 1)
 
 
-def test_absent_where_it_was_acknowledged() -> None:
+def test_write_absent_from_its_own_log_is_lost() -> None:
     seen = view(
         [Log("A").data(1).skip(1).data(3), Log("B").data(1, 3)], sends=[send(1, 2, 3, acked=0)]
     )
@@ -111,7 +111,7 @@ def test_an_unknown_commit_that_a_reader_saw_must_be_there() -> None:
     assert anomalies(NAME, seen) == [("lost-write", "A", -1)]
 
 
-def test_without_the_destinations_log_it_is_unknown() -> None:
+def test_write_is_unknown_without_the_log_of_the_destination() -> None:
     assert unjudged(NAME, view([A3], sends=ACKED))
 
 

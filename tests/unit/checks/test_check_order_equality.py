@@ -217,7 +217,7 @@ def test_copies_that_a_cluster_on_the_way_has_deleted_are_unknown(
     assert anomalies("lost-write", seen) == []
 
 
-def test_but_not_where_nothing_can_have_repeated_them() -> None:
+def test_repeated_copy_without_a_fault_or_with_exactly_once_is_a_duplicate() -> None:
     for seen in (
         chain((2, 3, 4), REPEATED),
         chain((2, 3, 4), REPEATED, FLAP, delivery="exactly-once"),
@@ -226,7 +226,7 @@ def test_but_not_where_nothing_can_have_repeated_them() -> None:
         assert ("mirrored-duplicate", "C", 3) in anomalies("duplicate", seen)
 
 
-def test_nor_of_what_came_after_as_many_records_as_it_has_deleted() -> None:
+def test_repeat_after_as_many_records_as_were_deleted_is_a_duplicate() -> None:
     """B has deleted 1: 2 and 4 cannot have been before it."""
     logs = [Log("A").data(1, 2, 3, 4), Log("B", start=1).data(2, 3, 4), Log("C").data(1, 2, 4, 2)]
     seen = view(logs, topology="A->B->C", windows=[FLAP])
@@ -388,7 +388,7 @@ def test_equal_contents_after_a_cleaner_are_unjudged() -> None:
     assert unjudged(NAME, seen)
 
 
-def test_but_a_cleaner_makes_no_more_room_than_it_took() -> None:
+def test_cleaner_explains_no_more_holes_than_it_took_records() -> None:
     a, twice = Log("A").skip(1).data(1, 3, digest=SAME), {1: 5, 2: 5, 4: 5}
     accepted = copied(a, Log("B").data(1, 2, 3, digest=twice), A=1)
     assert (anomalies(NAME, accepted), len(unjudged(NAME, accepted))) == ([], 1)

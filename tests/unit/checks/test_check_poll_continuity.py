@@ -293,7 +293,7 @@ def test_without_a_log_only_going_back_can_be_found() -> None:
     assert unjudged(NAME, seen) == ["no log of A was captured for A.t-0"]
 
 
-def test_before_a_truncation_it_is_judged_by_the_log_of_that_time() -> None:
+def test_poll_before_a_truncation_is_judged_by_the_log_of_that_time() -> None:
     assert anomalies(NAME, trip(reads=[poll((0, 1), (2, 3), at=400 * SECOND)])) == [
         ("internal-skip", "A", 1)
     ]

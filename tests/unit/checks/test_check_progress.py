@@ -228,7 +228,7 @@ def test_a_program_that_ended_by_itself_may_stand_still_before_and_from_its_next
     assert (found.kind, found.evidence["seconds"]) == ("stalled", over - since)
 
 
-def test_a_program_that_ends_again_and_again_makes_it_unknown() -> None:
+def test_progress_of_a_program_that_ends_repeatedly_is_unknown() -> None:
     (combined,) = _combined(seen(replace(GROUP, exits=(50 * SECOND,)), groups=group_at((9, 0))))
     assert isinstance(combined, Unjudged)
 
@@ -277,7 +277,7 @@ def test_while_the_leader_does_not_answer_nothing_is_known() -> None:
     assert "its leader did not answer all the time" in combined.reason
 
 
-def test_a_run_that_ended_too_soon_makes_it_unknown() -> None:
+def test_progress_of_a_run_that_ended_too_soon_is_unknown() -> None:
     soon = replace(GROUP, until=30 * SECOND)
     (combined,) = _combined(seen(soon, groups=group_at((9, 1))))
     assert isinstance(combined, Unjudged)

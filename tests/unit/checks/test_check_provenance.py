@@ -74,7 +74,7 @@ def test_a_refused_record_is_absent_however_its_transaction_ended(end: str | Non
     )
 
 
-def test_a_mirrored_copy_of_it_is_the_sources_to_answer_for() -> None:
+def test_mirrored_copy_of_a_refused_write_is_reported_at_its_source() -> None:
     sent = [send(1, outcome="fail", refused=(1,))]
     assert anomalies(NAME, view([Log("A").data(1), Log("B").data(1)], sends=sent)) == [
         ("refused-write", "A", 0)

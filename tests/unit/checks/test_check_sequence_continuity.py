@@ -93,7 +93,7 @@ def test_behind_a_reset_an_id_may_come_again_from_zero() -> None:
     assert anomalies(NAME, promoted_b(follower(first=0))) == []
 
 
-def test_the_log_of_one_cluster_alone_shows_it_too() -> None:
+def test_late_sequence_start_is_found_in_one_log_alone() -> None:
     assert anomalies(NAME, alone(follower())) == [("sequence-start", "B", 2)]
 
 
@@ -313,7 +313,7 @@ def test_records_refused_at_the_source_explain_the_gap_on_the_mirror(how: str, p
     ]  # fmt: skip
 
 
-def test_without_a_history_it_may_have_been_refused() -> None:
+def test_late_sequence_start_without_a_history_may_be_a_refused_record() -> None:
     log = Log("A").data(90).data(1, pid=7, sequence=2)
     seen = but(view([log]), recorded=False)
     assert (anomalies(NAME, seen), anomalies(NAME, view([log]))) == (

@@ -603,7 +603,7 @@ def test_share_group_may_begin_anywhere_on_another_cluster() -> None:
 
 
 @pytest.mark.parametrize("position", [1, 2])
-def test_the_owner_of_a_record_is_not_given_it_again(position: int) -> None:
+def test_second_delivery_to_the_owner_of_a_record_is_found(position: int) -> None:
     again = row("acquire", 1, at=14, position=position)
     for rows in ([GIVEN, again], [*ACCEPTED_ROWS, again]):
         seen = shared(*rows, row("accept", 1, at=16), DONE, sends=EARLY)

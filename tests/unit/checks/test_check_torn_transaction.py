@@ -141,7 +141,7 @@ def test_a_planned_failover_may_not() -> None:
     assert together(arrived, behind) == [("torn-transaction", "B", 1, -1, False)]
 
 
-def test_no_other_mirror_is_allowed_it() -> None:
+def test_torn_transaction_is_not_allowed_behind_an_exact_mirror() -> None:
     arrived = share(1, COMMITTED, Log("B").data(1), promotions=[promoted(1)])
     behind = share(2, Log("A").txn(2, pid=7), Log("B"), promotions=[promoted(0)])
     assert together(arrived, behind, mirror="exact") == [("torn-by-failover", "B", 1, -1, False)]

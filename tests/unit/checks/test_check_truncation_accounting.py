@@ -278,7 +278,7 @@ def test_the_end_of_a_mirror_is_judged_by_the_generation_that_it_began() -> None
     assert anomalies(NAME, reported) == []
 
 
-def test_without_a_capture_from_before_the_truncation_it_is_unknown() -> None:
+def test_truncation_without_an_earlier_capture_is_unknown() -> None:
     (reason,) = unjudged(NAME, trip(earlier=[]))
     assert "no log of it from before and after that was captured" in reason
     assert anomalies(NAME, trip(logs=[on_a(), on_b()])) == []
