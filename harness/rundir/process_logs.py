@@ -1,4 +1,5 @@
-"""The warnings and errors of brokers, mirrors and coordinators, from logs/ of a run directory.
+"""The warnings and errors of brokers, mirrors and coordinators, from logs/ of a run directory; and
+what they log as information although it loses something.
 
 Every log is read once, from its beginning, in bounded memory: of a line its beginning is kept, of a
 text that comes again the times, and beyond the limits below nothing;
@@ -53,6 +54,8 @@ _LEVELS: Final = {
     "WARN": "WARN", "WARNING": "WARN",
     "ERROR": "ERROR", "SEVERE": "ERROR", "FATAL": "ERROR", "CRITICAL": "ERROR",
 }  # fmt: skip
+_DROPS: Final = re.compile(r"Couldn't find leader endpoint for partitions")
+"""What a broker logs as information when it drops transaction markers (KAFKA-20734)."""
 _EXCEPTION: Final = re.compile(r"(?:Caused by: )?(?:\w+\.)*\w*(?:Exception|Error)\b")
 _DIFFERS: Final = re.compile(r"\b(?=[\w-]*\d)[\w-]{22}\b|[0-9a-f]{8,}|\d+")
 """The parts in which lines of one kind differ: numbers, addresses, and Kafka's ids."""
@@ -298,8 +301,8 @@ def _warnings(file: BinaryIO, clock: _Clock, most: int) -> Iterator[_Line]:
             yield _with(open_line, reason)
         open_line, reason = None, ""
         time = time if stamp is None else clock.time(stamp)
-        if level in _LEVELS:
-            open_line = _Line(number, time, _LEVELS[level], _message(text))
+        if level in _LEVELS or (level and _DROPS.search(text)):
+            open_line = _Line(number, time, _LEVELS.get(level, level), _message(text))
     if open_line is not None:
         yield _with(open_line, reason)
 

@@ -526,10 +526,34 @@ class _Group:
         owed = [decided for decided in self.wanted if decided.complete]
         if self.from_start and len(self.markers) < len(owed):
             return "marker-missing", -1, owed[0]
+        if (one := self._one_wrong()) is not None:
+            return one
         last = owed[-1] if owed else None
         extra = not self.wanted or (self.every and len(self.markers) > len(self.wanted))
         kind = "marker-unexplained" if extra else "outcome-disagreement"
         return (kind, self.markers[-1].offset, last) if self.markers else None
+
+    def _one_wrong(self) -> One | None:
+        """The one marker that is the opposite of what was decided, or that is missing, if all
+        others then agree. Both logs are known to their ends, so they are matched from there."""
+        number, index = len(self.wanted) - 1, len(self.markers) - 1
+        while number >= 0 and index >= 0:
+            decided, marker = self.wanted[number], self.markers[index]
+            if marker.commit == decided.commit:
+                number, index = number - 1, index - 1
+            elif not decided.complete:
+                number -= 1
+            elif marker.again:
+                index -= 1
+            else:
+                opposite = [*self.markers]
+                opposite[index] = replace(marker, commit=decided.commit)
+                if replace(self, markers=opposite)._alike():
+                    return "outcome-disagreement", marker.offset, decided
+                others = [*self.wanted[:number], *self.wanted[number + 1 :]]
+                missing = replace(self, wanted=others)._alike()
+                return ("marker-missing", -1, decided) if missing else None
+        return None
 
     def _alike(self) -> bool:
         """Whether each marker is of the next decision, or of the same one again, and none that is

@@ -75,6 +75,14 @@ def test_lines_that_differ_in_numbers_are_one_and_counted(tmp_path: Path) -> Non
     assert warned.process == "A/1"
 
 
+def test_markers_that_a_broker_drops_are_found_though_it_logs_them_as_information(
+    tmp_path: Path,
+) -> None:
+    dropped = "Couldn't find leader endpoint for partitions Set(A.t-0) (Channel)"
+    write(tmp_path, "A/1/server.log", "\n".join([line(1, f"INFO {dropped}"), line(2, "INFO up")]))
+    assert said(every(tmp_path)) == [("INFO", dropped, 1)]
+
+
 @pytest.mark.parametrize("hours", [0, 5.5, -7])
 def test_times_whatever_zone_a_process_prints(tmp_path: Path, hours: float) -> None:
     zone = timedelta(hours=hours)

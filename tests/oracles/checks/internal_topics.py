@@ -7,6 +7,7 @@ every way to leave out what need not be there is tried; one of them must agree w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any
 
 from tests.oracles.checks.replica_agreement import _alone
@@ -111,7 +112,7 @@ def _compared(
         again = written_again(log, mine)
         if can_agree(wanted, mine, again, every=has_all, from_start=whole):
             continue
-        for kind, at in _difference(wanted, mine, has_all=has_all, whole=whole):
+        for kind, at in _difference(wanted, mine, again, has_all=has_all, whole=whole):
             yield plain.anomaly(kind, log.cluster, at)
 
 
@@ -123,15 +124,38 @@ def _last_shared(pid: int, own: Sequence[Any], rows: Sequence[dict[str, Any]]) -
 
 
 def _difference(
-    wanted: Sequence[dict[str, Any]], mine: Sequence[Any], *, has_all: bool, whole: bool
+    wanted: Sequence[dict[str, Any]],
+    mine: Sequence[Any],
+    again: Sequence[Any],
+    *,
+    has_all: bool,
+    whole: bool,
 ) -> Sequence[tuple[str, int]]:
     if has_all and whole:
         return exactly(wanted, mine)
     if whole and len(mine) < sum(row["complete"] for row in wanted):
         return [("marker-missing", -1)]
+    # One opposite or missing marker, the last one that it can be, explains more than an alignment
+    # from the beginning, which may be lost.
+    for n in reversed(range(len(mine))):
+        turned = [*mine[:n], _turned(mine[n]), *mine[n + 1 :]]
+        left = [m for m in again if m is not mine[n]]
+        if can_agree(wanted, turned, left, every=has_all, from_start=whole):
+            return [("outcome-disagreement", mine[n].base_offset)]
+    for n in range(len(wanted)):
+        others = [*wanted[:n], *wanted[n + 1 :]]
+        if mine and can_agree(others, mine, again, every=has_all, from_start=whole):
+            return [("marker-missing", -1)]
     extra = not wanted or (has_all and len(mine) > len(wanted))
     kind = "marker-unexplained" if extra else "outcome-disagreement"
     return [(kind, mine[-1].base_offset)] if mine else []
+
+
+def _turned(marker: Any) -> Any:
+    """The marker with the opposite outcome."""
+    turned = copy(marker)
+    turned.control = 0 if marker.control == 1 else 1
+    return turned
 
 
 def _markers(plain: Plain, cluster: str) -> Iterator[tuple[PlainLog, list[Any], bool, bool]]:

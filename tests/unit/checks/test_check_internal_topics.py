@@ -154,6 +154,14 @@ NEIGHBOURS = {
     "the last outcome above a cleaner's checkpoint": (
         [coordinator(*DONE, *UNDONE, *DONE), cleaned("abort")], "outcome-disagreement", 5,
     ),
+    "one of three has no marker, behind a compacted beginning": (
+        [but(coordinator(*UNDONE, *DONE, *UNDONE), compacted={"A": 1}),
+            data("commit", "abort", "abort")], "marker-missing", -1,
+    ),
+    "one of three has the other, behind a compacted beginning": (
+        [but(coordinator(*UNDONE, *DONE, *UNDONE), compacted={"A": 1}),
+            data("commit", "abort", "abort", "abort")], "outcome-disagreement", 5,
+    ),
     "a marker more than was decided": ([coordinator(*DONE), data("commit", "commit")],
         "marker-unexplained", 3),
     "the other marker again": (
