@@ -21,7 +21,7 @@ from linkflap.harness.model.errors import SetupError
 from linkflap.harness.runtimes.distribution.kafka import Kafka, cached, look_for
 from linkflap.harness.runtimes.distribution.kafka import kafka as fetched
 from linkflap.harness.runtimes.docker import engine
-from linkflap.harness.runtimes.docker.images import builds, custom_image, rootfs
+from linkflap.harness.runtimes.docker.images import builds, custom_image
 from linkflap.harness.runtimes.docker.images.builds import java_in
 
 BASE_VARIABLE: Final = "LINKFLAP_BASE"
@@ -55,7 +55,7 @@ def found(kafka: Kafka, base_image: str | None = None) -> Image | None:
         kafka,
         base_image
         or os.environ.get(BASE_VARIABLE)
-        or rootfs.java_base_name(java_for(kafka.version)),
+        or builds.java_base_name(java_for(kafka.version)),
     )
     with engine.asked(f"look for image {name}", kind=SetupError):
         try:
@@ -119,7 +119,7 @@ def _build(kafka: Kafka, base_image: str | None) -> Image:
 
 def _base(kafka: Kafka, asked: str | None) -> str:
     """The name of a base image in the engine. Raises SetupError."""
-    own = rootfs.java_base_name(java_for(kafka.version))
+    own = builds.java_base_name(java_for(kafka.version))
     asked = asked or os.environ.get(BASE_VARIABLE)
     name = asked or own
     there = builds.identity(name) is not None
@@ -134,7 +134,7 @@ def _base(kafka: Kafka, asked: str | None) -> str:
         builds.check_architecture(name)
         return name
     _check_architecture(engine.client().info())
-    return rootfs.make_java_base(java_for(kafka.version))
+    return builds.make_java_base(java_for(kafka.version))
 
 
 def _check_architecture(about: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from filelock import FileLock
 
 from linkflap.harness.machine import cache as kept
 from linkflap.harness.model.errors import SetupError
-from linkflap.harness.runtimes.docker.images import builds, rootfs
+from linkflap.harness.runtimes.docker.images import builds
 from linkflap.harness.version import INSTALLED
 
 PYTHON: Final = "/usr/local/bin/python3"
@@ -71,7 +71,7 @@ def ready() -> str:
                 "first use: making the image of this machine's Python, for the shadow mirror and "
                 "for partitions"
             )
-            rootfs.image(
+            builds.made_of_files(
                 name,
                 _fill,
                 changes=(
@@ -142,7 +142,7 @@ def _fill(root: Path, scratch: Path) -> None:
             if ".." not in file.parts and (there := Path(str(needed.locate_file(file)))).is_file():
                 (packages / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(there, packages / file)
-    rootfs.link(
+    builds.copy_libraries(
         root,
         (Path(sys.executable).resolve(), *(inside / "lib").rglob("*.so"), *packages.rglob("*.so*")),
         inside=packages,
