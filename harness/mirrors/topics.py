@@ -37,7 +37,7 @@ from linkflap.harness.model.errors import DeadlineExceeded, SetupError
 from linkflap.harness.model.events import MirrorCrashed, MirrorStarted, Truncation
 from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Recorder
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.model.topology import CANARY, LinkSpec, is_data_topic, topic_name
+from linkflap.harness.model.topology import CANARY, DISKLESS, LinkSpec, is_data_topic, topic_name
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import Partition, bounds, quiet, settings_on_topics
 
@@ -110,7 +110,8 @@ def copy_topics(
 
 def _copied(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings that MirrorMaker 2 copies."""
-    return {name: value for name, value in settings.items() if name not in NOT_COPIED}
+    left_out = {*NOT_COPIED, DISKLESS}  # of the copy, the destination decides
+    return {name: value for name, value in settings.items() if name not in left_out}
 
 
 def create(admin: AdminClient, topics: list[NewTopic]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ from linkflap.chaos.cases.bench import PAIR, Bench, happens, wait_for
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.wire import Wire, record_batch
+from linkflap.harness.log import layout
 from linkflap.harness.mirrors.cluster_mirroring.admin import MIRRORING, VerbRefused
 from linkflap.harness.model.wait import pause
 
@@ -211,3 +213,40 @@ def stop_of_a_dying_source(bench: Bench, *, dies: bool) -> Observation:
         shown=answer == "accepted" and states != STOPPED,
         facts={"answer": answer, "states_at_the_end": states},
     )
+
+
+SOUND: Final = 3
+"""Batches before the corrupt one, and behind it with itself."""
+TRIED: Final = 20.0
+"""Seconds in which the mirror may notice: it tries again after one second, and after five at
+most."""
+
+
+@case("KIP-1279-corrupt-batch", PAIR, claim={"corrupt": True}, control={"corrupt": False})
+def corrupt_batch(bench: Bench, *, corrupt: bool) -> Observation:
+    """A byte of a record is another one on the only disk of A that has it, before the mirror is
+    created."""
+    topic = bench.topic()
+    for n in range(2 * SOUND):
+        bench.write(topic, [b"batch %d" % n])
+    (segment,) = (bench.broker().log_dir / f"{topic}-0").glob("*.log")
+    batch = list(layout.walk(segment.read_bytes()))[SOUND]
+    if corrupt:
+        with segment.open("r+b") as file:
+            file.seek(batch.stop - 2)  # in the value of its last record
+            (byte,) = file.read(1)
+            file.seek(batch.stop - 2)
+            file.write(bytes([byte ^ 1]))
+    described: Counter[str] = Counter()
+    with branch_mirror(bench, topic) as mirror:
+        mirror.created()
+        mirror.started()
+        end = time.monotonic() + TRIED
+        while time.monotonic() < end:
+            described.update(f"{row.state}, lag {row.lag}" for row in mirror.rows())
+            pause(0.2, lambda: False)
+        last = [f"{row.state}, lag {row.lag}, error {row.error!r}" for row in mirror.rows()]
+    on_a, on_b = bench.logged(topic), bench.logged(topic, cluster="B")
+    facts = {"on_A": on_a, "on_B": on_b, "describe": dict(described), "last": last}
+    hidden = last == [f"{MIRRORING}, lag 0, error ''"]
+    return Observation(shown=len(on_b) < len(on_a) and hidden, facts=facts)
