@@ -434,6 +434,7 @@ def _label(cluster: ClusterSpec) -> tuple[str, str, str]:
     """Name, brokers, Kafka; of a cluster that runs already, its addresses."""
     if cluster.bootstrap:
         entered = f", entered with {cluster.properties}" if cluster.properties else ""
+        entered += f", through the Toxiproxy at {cluster.toxiproxy}" if cluster.toxiproxy else ""
         return cluster.name, "runs already", f"at {cluster.bootstrap}{entered}"
     kafka = cluster.kafka if len(cluster.kafka) <= 24 else "…" + cluster.kafka[-23:]
     secured = f", {cluster.security}" if cluster.security else ""

@@ -417,12 +417,13 @@ def _topology(reader: Reader, file: ScenarioFile) -> Topology:
     every = [c.name for c in topology.clusters]
     own: dict[str, dict[str, str]] = {name: {} for name in every}
     commands: dict[str, dict[str, tuple[str, ...]]] = {name: {} for name in every}
-    folders = dict.fromkeys(every, "")
+    folders, proxies = dict.fromkeys(every, ""), dict.fromkeys(every, "")
     for key, table in file.cluster.items():
         for name in every if key == _CLUSTER else [_named(key, topology)]:
             reader.known(("cluster", key), "cluster", name, every)
             own[name] |= of_brokers(reader, key, table.config, topology.cluster(name))
             commands[name] |= _commands(reader, key, table, topology.cluster(name))
+            proxies[name] = _toxiproxy(reader, key, table, topology.cluster(name)) or proxies[name]
             folders[name] = str((reader.path.parent / table.folder).absolute())
     return replace(
         topology,
@@ -432,10 +433,27 @@ def _topology(reader: Reader, file: ScenarioFile) -> Topology:
                 config=own[c.name] | {**c.config},
                 commands=commands[c.name] or c.commands,
                 folder=folders[c.name] if commands[c.name] else c.folder,
+                toxiproxy=proxies[c.name] or c.toxiproxy,
             )
             for c in topology.clusters
         ),
     )
+
+
+def _toxiproxy(reader: Reader, key: str, table: ClusterTable, cluster: ClusterSpec) -> str:
+    """The Toxiproxy for the paths into a cluster that runs already."""
+    at: KeyPath = ("cluster", key, "toxiproxy")
+    if table.toxiproxy and not cluster.bootstrap:
+        reader.fail(
+            at,
+            f"linkflap starts cluster {cluster.name} itself, and the proxies before it; leave "
+            "toxiproxy out",
+        )
+    if table.toxiproxy:
+        from linkflap.harness.runtimes.toxiproxy import shared  # slow, and for few files
+
+        reader.placed(at, lambda: shared.parse(table.toxiproxy))
+    return table.toxiproxy
 
 
 def _commands(

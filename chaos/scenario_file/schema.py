@@ -60,11 +60,12 @@ class Table(
 
 class ClusterTable(Table, frozen=True, kw_only=True):
     """One cluster, or each one if it is called `{cluster}`: settings of its brokers, by Kafka's
-    names; of one that runs already, commands for its brokers."""
+    names; of one that runs already, commands for its brokers, and a Toxiproxy."""
 
     config: dict[str, Option] = {}
     commands: dict[str, list[str]] = {}
     folder: str = ""
+    toxiproxy: str = ""
 
 
 class MirrorTable(Table, frozen=True, kw_only=True):
@@ -219,6 +220,7 @@ KEYS: Final[Mapping[type[Table], tuple[str, Mapping[str, str]]]] = {
             "commands": "if A runs already: commands that kill, stop, start, pause and resume a "
             "broker, each as a list of words; {broker} is its id",
             "folder": "where these commands run, from the file's folder",
+            "toxiproxy": "if A runs already: the API of a Toxiproxy of yours, for the paths into A",
         },
     ),
     WorkloadTable: (
@@ -359,7 +361,7 @@ def render(scenario: Scenario) -> str:
         cluster={
             c.name: msgspec.convert(c, ClusterTable, from_attributes=True)
             for c in scenario.topology.clusters
-            if c.config or c.commands
+            if c.config or c.commands or c.toxiproxy
         },
         fault=msgspec.convert(scenario.schedule, list[FaultTable], from_attributes=True),
         minimums=MinimumsTable(**_asked(scenario)),

@@ -10,7 +10,7 @@ Java's key stores.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
@@ -90,7 +90,7 @@ def absolute(source: str) -> str:
 def read(source: str) -> ClientProperties:
     """The properties in a file, or in `env:NAME`; of an empty source, plain text. Raises InputError
     for unreadable, unknown or contradictory ones."""
-    given = _values(source) if source else {}
+    given = values(source, KNOWN) if source else {}
     protocol = given.get("security.protocol", "plaintext").lower()
     if protocol not in PROTOCOLS:
         raise InputError(
@@ -117,7 +117,9 @@ def read(source: str) -> ClientProperties:
     )
 
 
-def _values(source: str) -> Mapping[str, str]:
+def values(source: str, known: Collection[str]) -> Mapping[str, str]:
+    """The lines of a file, or of `env:NAME`, by their names, which are among `known`. Raises
+    InputError."""
     given: dict[str, str] = {}
     for number, line in enumerate(_text(source).splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -125,21 +127,21 @@ def _values(source: str) -> Mapping[str, str]:
         name, equals, value = (part.strip() for part in line.partition("="))
         if not equals:
             raise InputError(f"{source}, line {number}, is not name=value")
-        if name in _JAVA:
+        if name in _JAVA and known is KNOWN:
             raise InputError(
                 f"{source}: {name} is a Java client's; names are librdkafka's here, so give "
                 f"{_JAVA[name]}"
             )
-        if name not in KNOWN:
+        if name not in known:
+            whose = "names are librdkafka's, and " if known is KNOWN else ""
             raise InputError(
-                f"{source}: {name} is unknown; names are librdkafka's, and these are read: "
-                f"{', '.join(KNOWN)}"
+                f"{source}: {name} is unknown; {whose}these are read: {', '.join(known)}"
             )
         given[name] = value.replace("\\n", "\n") if name == "ssl.ca.pem" else value
     if not given:  # what a CI gives for a secret that it does not have
         raise InputError(
-            f"client properties {source} are empty; write name=value lines, for example "
-            "security.protocol=ssl, or name none for a PLAINTEXT listener"
+            f"client properties {source} are empty; write name=value lines ({', '.join(known)}), "
+            "or name none where none are needed"
         )
     return given
 

@@ -29,6 +29,7 @@ from filelock import FileLock
 from linkflap.harness.machine import (
     attached_leftovers,
     engine_leftovers,
+    rest_leftovers,
     trusted_folders,
     untrusted_files,
 )
@@ -36,6 +37,7 @@ from linkflap.harness.machine.attached_leftovers import Attached
 from linkflap.harness.machine.broker_commands import BrokerCommand
 from linkflap.harness.machine.engine_leftovers import StillThere
 from linkflap.harness.machine.process_identity import Identity, alive, identify
+from linkflap.harness.machine.rest_leftovers import Made
 from linkflap.harness.model.errors import FaultError, SetupError
 from linkflap.harness.model.wait import until
 
@@ -68,7 +70,8 @@ class OwnerEntry:
     this owner's label may be, one for each deployment. `contained` are processes in containers,
     whose memory is the owner's and which the engine ends. `mounts` are folders on which something
     is mounted. `attached` are clusters that linkflap did not start, with topics and groups of the
-    owner's, and `broken` what undoes the faults of their brokers. `serves` are sockets where it
+    owner's, `broken` what undoes the faults of their brokers, and `made` connectors and proxies of
+    the owner's on servers of others. `serves` are sockets where it
     answers other processes of this user, by what they must agree on with it.
     """
 
@@ -82,6 +85,7 @@ class OwnerEntry:
     mounts: tuple[str, ...] = ()
     attached: tuple[Attached, ...] = ()
     broken: tuple[BrokerCommand, ...] = ()
+    made: tuple[Made, ...] = ()
     serves: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -253,6 +257,16 @@ def remove_broken(undo: BrokerCommand) -> None:
     _remove("broken", undo)
 
 
+def add_made(made: Made) -> None:
+    """A connector or proxy that is going to be made, and must not outlive this process."""
+    _add("made", made)
+
+
+def remove_made(made: Made) -> None:
+    """It is gone."""
+    _remove("made", made)
+
+
 def add_service(key: str, path: Path) -> None:
     """Registers a service of this process: from now on others find it at this path."""
     change(lambda entry: replace(entry, serves={**entry.serves, key: str(path)}))
@@ -319,6 +333,46 @@ def _healed(entry: OwnerEntry) -> Iterator[str]:
         raise StillThere(still_there)
 
 
+def _each(removals: Iterable[Callable[[], Iterator[str]]], left: list[str]) -> Iterator[str]:
+    """Does each of them, and adds what it could not remove to `left`."""
+    for remove in removals:
+        try:
+            yield from remove()
+        except StillThere as error:
+            left += error.sentences
+
+
+def _all_removed(entry: OwnerEntry) -> Iterator[str]:
+    """All but children, as `end`."""
+    still_there: list[str] = []
+    engines = dict.fromkeys(entry.engines)
+    started = {undo.cluster for undo in entry.broken}
+    yield from _each(
+        [
+            partial(_healed, entry),
+            partial(_undone, entry),
+            *(partial(engine_leftovers.remove, engine, entry.owner) for engine in engines),
+        ],
+        still_there,
+    )
+    connectors = [made for made in entry.made if made.kind == "connector"]
+    left_there: list[str] = []
+    yield from _each([partial(rest_leftovers.remove, made) for made in connectors], left_there)
+    proxies = [made for made in entry.made if made not in connectors]
+    yield from _each([partial(rest_leftovers.remove, made) for made in proxies], still_there)
+    if not left_there:  # a connector that is left makes topics again
+        yield from _each(
+            [
+                partial(attached_leftovers.remove, cluster, starting=cluster.name in started)
+                for cluster in entry.attached
+            ],
+            still_there,
+        )
+    still_there += left_there
+    if still_there:
+        raise StillThere(still_there)
+
+
 def end(entry: OwnerEntry) -> Iterator[str]:
     """Ends and removes the leftovers of a dead owner, and yields their names. The caller has made
     sure that the owner is dead.
@@ -336,24 +390,7 @@ def end(entry: OwnerEntry) -> Iterator[str]:
         within=20,
         what="the processes of a dead harness to end",
     )
-    still_there: list[str] = []
-    engines = dict.fromkeys(entry.engines)
-    started = {undo.cluster for undo in entry.broken}
-    for remove in (
-        partial(_healed, entry),
-        partial(_undone, entry),
-        *(partial(engine_leftovers.remove, engine, entry.owner) for engine in engines),
-        *(
-            partial(attached_leftovers.remove, cluster, starting=cluster.name in started)
-            for cluster in entry.attached
-        ),
-    ):
-        try:
-            yield from remove()
-        except StillThere as error:
-            still_there += error.sentences
-    if still_there:
-        raise StillThere(still_there)
+    yield from _all_removed(entry)
     _path(entry.owner).unlink(missing_ok=True)
     if entry.ports or entry.memory:
         yield (

@@ -87,9 +87,10 @@ MIRRORS: Final[Mapping[str, MirrorKind]] = {
         without=_A_PROCESS,
     ),
     "mm2": MirrorKind(
-        factory="mm2:MirrorMaker",
+        factory="connect:mirror_maker",
         options=mm2_config.options,
         about=mm2_config.ABOUT,
+        refusal=mm2_config.refusal,
         sound=mm2_config.SOUND,
         without=_A_PROCESS,
     ),

@@ -12,6 +12,7 @@ import contextlib
 import json
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -75,15 +76,10 @@ class StateChange:
     trace: str
 
 
-class ConnectProgress:
-    """Connect's compacted internal topics of one link, as tables. Not thread-safe."""
+class Progress(ABC):
+    """What Connect says about the connectors of one link. Not thread-safe."""
 
-    def __init__(self, link: LinkSpec, bootstrap: str) -> None:
-        self._link = link
-        self._topics = (mm2_config.offsets_topic(link), mm2_config.status_topic(link))
-        self._admin = AdminClient(quiet(bootstrap))
-        self._reader = reader(bootstrap, "read_committed")
-        self._assigned = False
+    def __init__(self) -> None:
         self.positions: dict[Partition, int] = {}
         """Source partition -> the first offset that is not known to be mirrored."""
         self.states: dict[str, str] = {}
@@ -94,17 +90,9 @@ class ConnectProgress:
         restarts neither."""
         self._changes: list[StateChange] = []
 
-    def close(self) -> None:
-        self._reader.close()
-
+    @abstractmethod
     def refresh(self) -> bool:
-        """Reads new records. False while Connect has not created its topics."""
-        if not self._assigned and not self._assign():
-            return False
-        while messages := self._reader.consume(_BATCH, timeout=0):
-            for message in messages:
-                self._take(message)
-        return True
+        """Asks for what is new. False while Connect does not say."""
 
     def changes(self) -> list[StateChange]:
         """State changes since the last call, in the order in which Connect wrote them."""
@@ -126,6 +114,53 @@ class ConnectProgress:
         self.states.clear()
         self.failure = ""
         self._changes.clear()
+
+    def take_state(self, connector: str, task: int, row: Mapping[str, object]) -> None:
+        """`row`: the state of a connector (`task` is -1) or of a task, as Connect writes it."""
+        kind, name = ("connector", connector) if task < 0 else ("task", f"{connector}-{task}")
+        state, trace = str(row["state"]), str(row.get("trace") or "")
+        before, self.states[f"{kind} {name}"] = self.states.get(f"{kind} {name}"), state
+        if before == state:
+            return
+        if state == "FAILED" and connector == mm2_config.SOURCE_CONNECTOR:
+            self.failure = f"{kind} {name} failed: {_cause(trace)}"
+        self._changes.append(
+            StateChange(connector=connector, task=task, state=state, trace=trace[:_TRACE])
+        )
+
+    def take_offset(self, where: object, value: object) -> None:
+        """A source partition, and the last offset that is known to be mirrored; None: none is."""
+        if not isinstance(where, dict):
+            return
+        partition = (str(where["topic"]), int(where["partition"]))
+        if isinstance(value, dict):
+            self.positions[partition] = int(value["offset"]) + 1
+        else:
+            self.positions.pop(partition, None)
+
+
+class ConnectProgress(Progress):
+    """Connect's compacted internal topics of one link, as tables."""
+
+    def __init__(self, link: LinkSpec, bootstrap: str) -> None:
+        super().__init__()
+        self._link = link
+        self._topics = (mm2_config.offsets_topic(link), mm2_config.status_topic(link))
+        self._admin = AdminClient(quiet(bootstrap))
+        self._reader = reader(bootstrap, "read_committed")
+        self._assigned = False
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def refresh(self) -> bool:
+        """Reads new records. False while Connect has not created its topics."""
+        if not self._assigned and not self._assign():
+            return False
+        while messages := self._reader.consume(_BATCH, timeout=0):
+            for message in messages:
+                self._take(message)
+        return True
 
     def _assign(self) -> bool:
         known = self._admin.list_topics(timeout=10).topics
@@ -150,33 +185,16 @@ class ConnectProgress:
 
     def _take_offset(self, key: list[object], value: object) -> None:
         connector, where = key
-        if connector != mm2_config.SOURCE_CONNECTOR or not isinstance(where, dict):
-            return
-        partition = (str(where["topic"]), int(where["partition"]))
-        if isinstance(value, dict):
-            self.positions[partition] = int(value["offset"]) + 1
-        else:
-            self.positions.pop(partition, None)
+        if connector == mm2_config.SOURCE_CONNECTOR:
+            self.take_offset(where, value)
 
     def _take_state(self, key: str, value: object) -> None:
         _, _, rest = key.partition("-")
         kind, _, name = rest.partition("-")
         if key.startswith("status-") and kind in ("connector", "task"):
             row = value if isinstance(value, dict) else {"state": "REMOVED"}
-            before, self.states[f"{kind} {name}"] = (
-                self.states.get(f"{kind} {name}"),
-                str(row["state"]),
-            )
-            if before != row["state"]:
-                connector, _, number = name.rpartition("-") if kind == "task" else (name, "", "-1")
-                trace = str(row.get("trace") or "")[:_TRACE]
-                if row["state"] == "FAILED" and connector == mm2_config.SOURCE_CONNECTOR:
-                    self.failure = f"{kind} {name} failed: {_cause(str(row.get('trace') or ''))}"
-                self._changes.append(
-                    StateChange(
-                        connector=connector, task=int(number), state=str(row["state"]), trace=trace
-                    )
-                )
+            connector, _, number = name.rpartition("-") if kind == "task" else (name, "", "-1")
+            self.take_state(connector, int(number), row)
 
 
 def _cause(trace: str) -> str:
@@ -249,7 +267,7 @@ class MirrorMaker(MirrorBase):
             answers_within=_ASK_SECONDS * 5,
         )
         self._service = self._prepare(deployment)
-        self._progress = ConnectProgress(link, self._destination.bootstrap)
+        self._progress = self._watched()
         self._gap = Gap(self._source.bootstrap, self._options.isolation)
         self._seen: dict[Partition, tuple[int, int]] = {}
         self._asking = threading.Lock()
@@ -279,6 +297,17 @@ class MirrorMaker(MirrorBase):
             files={_FILE: mm2_config.render(values)},
             arguments=[_FILE, "--clusters", self.link.destination],
         )
+
+    def _watched(self) -> Progress:
+        return ConnectProgress(self.link, self._destination.bootstrap)
+
+    def _see(self) -> str:
+        """Where more is to be found, as the end of a sentence."""
+        return f"its log is {self._service.log}"
+
+    def _words(self) -> str:
+        """What the worker said last, as the end of a sentence."""
+        return f"its log ends:\n{tail(self._service.log)}"
 
     @property
     def alive(self) -> bool:
@@ -311,8 +340,7 @@ class MirrorMaker(MirrorBase):
             until(through, within=START_SECONDS, what=what, state=self._state)
         except DeadlineExceeded as error:
             raise DeadlineExceeded(
-                f"mirror mm2 on {self.link.name} did not start: {error}; its log "
-                f"ends:\n{tail(self._service.log)}"
+                f"mirror mm2 on {self.link.name} did not start: {error}; {self._words()}"
             ) from error
         finally:
             canary.close()
@@ -321,16 +349,14 @@ class MirrorMaker(MirrorBase):
     def _through(self, canary: Canary, tasks: int) -> bool:
         if not self._service.alive:
             raise SetupError(
-                f"mirror mm2 on {self.link.name} ended while it started; its log "
-                f"ends:\n{tail(self._service.log)}"
+                f"mirror mm2 on {self.link.name} ended while it started; {self._words()}"
             )
         with self._asking:
             running = len(self._progress.running_tasks()) if self._refresh() else 0
             failure = self._progress.failure
         if failure:
             raise SetupError(
-                f"mirror mm2 on {self.link.name} did not start, as its {failure}; its log is "
-                f"{self._service.log}"
+                f"mirror mm2 on {self.link.name} did not start, as its {failure}; {self._see()}"
             )
         return canary.arrived() and running >= tasks
 
@@ -394,7 +420,7 @@ class MirrorMaker(MirrorBase):
                             connector=connector,
                             task=-1,
                             state="NONE",
-                            trace=tail(self._service.log),
+                            trace=self._words(),
                         )
                     )
 

@@ -1,4 +1,5 @@
-"""MirrorMaker 2's options, and the properties file of one dedicated worker for one link. Pure.
+"""MirrorMaker 2's options, and the settings of one dedicated worker, or of connectors on a Connect
+cluster that others run, for one link. Pure.
 
 The properties follow Kafka's MirrorMaker 2 documentation (georeplication) and KIP-382, KIP-545
 (group offset sync), KIP-618 (exactly-once source connectors), KIP-710 (internal REST in dedicated
@@ -14,15 +15,18 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from linkflap.harness.guarantees.mm2 import CHECKPOINT_CONNECTOR, INTERVALS, OFFSET_LAG
+from linkflap.harness.machine.rest_leftovers import RestServer
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.faults import KILL
 from linkflap.harness.model.option import OptionAbout, checked_options, reason_against
-from linkflap.harness.model.scenario import Option
+from linkflap.harness.model.scenario import Option, Scenario
 from linkflap.harness.model.security import FILE_PROVIDER, security_of
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.runtimes.distribution import kafka_settings
 
-MAIN: Final = "org.apache.kafka.connect.mirror.MirrorMaker"
+_PACKAGE: Final = "org.apache.kafka.connect.mirror"
+MAIN: Final = f"{_PACKAGE}.MirrorMaker"
 SOURCE_CONNECTOR: Final = "MirrorSourceConnector"
 LARGEST_REQUEST: Final = 32 << 20
 TRANSACTION_TIMEOUT_MS: Final = 10_000
@@ -47,6 +51,12 @@ ABOUT: Final[Mapping[str, OptionAbout]] = {
         about="consumer groups whose offsets are synced every second (KIP-545)",
     ),
     "tasks": OptionAbout(default=2, low=1, high=64, about="tasks.max of its connectors"),
+    "connect": OptionAbout(
+        takes="http://host:8083, with a file of its login in braces behind it; empty: a worker of "
+        "its own",
+        default="",
+        about="a Connect cluster that runs already, on the destination: its connectors run there",
+    ),
 }
 """The options, as the command line lists them."""
 SOUND: Final[Mapping[str, tuple[Option, ...]]] = {
@@ -68,6 +78,7 @@ class Mm2Options:
     isolation: IsolationLevel = "read_committed"
     groups: str = ".*"
     tasks: int = 2
+    connect: str = ""
 
 
 def options(given: Mapping[str, Option]) -> Mm2Options:
@@ -83,7 +94,53 @@ def options(given: Mapping[str, Option]) -> Mm2Options:
     beside = ", and MirrorMaker 2's own settings, such as offset.lag.max"
     chosen = checked_options("mm2", own, ABOUT, beside=beside)
     settings(given)
+    connect_server(chosen["connect"])
     return Mm2Options(**{**chosen, "groups": _groups(chosen["groups"])})
+
+
+def connect_server(written: Option) -> RestServer | None:
+    """The Connect cluster of the option `connect`; None for a worker of the mirror's own. Raises
+    InputError."""
+    if written == "":
+        return None
+    try:
+        return RestServer.parse(str(written))
+    except ValueError as error:
+        shown = re.sub("//[^/]*@", "//…@", str(written))  # a password does not belong there
+        raise InputError(f"option connect of mirror mm2 is {shown!r}; {error}") from None
+
+
+def refusal(scenario: Scenario) -> str | None:
+    """Why this mirror cannot play a scenario, in one sentence; None if it can."""
+    server = connect_server(scenario.mirror.options.get("connect", ""))
+    if server is None:
+        return None
+    server.login()
+    topology = scenario.topology
+    if not topology.attached:
+        return (
+            "a Connect cluster that runs already mirrors into the cluster that it is on, and this "
+            "topology starts new ones; give the addresses of clusters that run already "
+            "(A@bootstrap:host:port), or leave the option connect out"
+        )
+    destinations = dict.fromkeys(link.destination for link in topology.links)
+    if len(destinations) > 1:
+        return (
+            f"one Connect cluster is on one Kafka cluster, and links lead to "
+            f"{' and '.join(destinations)}; leave the option connect out, or give one of the links"
+        )
+    if secured := [cluster.name for cluster in topology.clusters if cluster.properties]:
+        return (
+            f"the connectors of mirror mm2 would have the login of cluster {secured[0]} in their "
+            "settings, which everybody may read who can reach the Connect cluster; leave the option"
+            " connect out, or name a PLAINTEXT listener"
+        )
+    if kill := [fault.id for fault in scenario.schedule if fault.fault == KILL]:
+        return (
+            f"fault {kill[0]!r} ({KILL}) would end workers of a Connect cluster that others run; "
+            "leave it out, or leave the option connect out"
+        )
+    return None
 
 
 _OF_CLIENTS: Final = re.compile(r"(consumer|producer)\.[a-z][a-z.]*")
@@ -339,6 +396,43 @@ def _exactly_once(chosen: Mm2Options, link: LinkSpec, port: int) -> dict[str, st
         # after this timeout.
         f"{link.destination}.producer.transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS),
     }
+
+
+_BYTES: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
+_OF_WORKERS: Final = re.compile(
+    r"clusters|plugin\.discovery|listeners|dedicated\..*|config\..*|(config|offset|status)\.storage\..*"
+)
+
+
+def connector(name: str, values: Mapping[str, str], link: LinkSpec) -> dict[str, str]:
+    """The settings of the connector `name` (a class of MirrorMaker 2) on a Connect cluster that
+    others run: `values` are what `properties` gives to a dedicated worker."""
+    a, b = link.source, link.destination
+    renamed = {
+        f"{link.name}.": "",
+        f"{a}.consumer.": "source.consumer.",
+        f"{b}.producer.": "producer.override.",
+        f"{a}.bootstrap.": "source.cluster.bootstrap.",
+        f"{b}.bootstrap.": "target.cluster.bootstrap.",
+    }
+    found = {
+        "connector.class": f"{_PACKAGE}.{name}",
+        "source.cluster.alias": a,
+        "target.cluster.alias": b,
+        **dict.fromkeys(("key.converter", "value.converter", "header.converter"), _BYTES),
+        # Connect gives a task up that does not end, and its consumer goes on for a while: it would
+        # make a topic again that the run has removed.
+        "target.consumer.allow.auto.create.topics": "false",
+    }
+    for key, value in values.items():
+        old = next((old for old in renamed if key.startswith(old)), "")
+        of_worker = key.startswith((f"{a}.", f"{b}.", f"{b}->")) or _OF_WORKERS.fullmatch(key)
+        if old or not of_worker:
+            found[renamed.get(old, "") + key.removeprefix(old)] = value
+    if "transaction.boundary" in found and name == SOURCE_CONNECTOR:
+        # Connect refuses it where its workers do not write in transactions.
+        found["exactly.once.support"] = "required"
+    return found
 
 
 def render(values: Mapping[str, str]) -> str:

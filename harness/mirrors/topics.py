@@ -316,16 +316,20 @@ class MirroredEnds:
             if stable.get((topic, partition), end) < end
         ]
 
-    def await_unchanged(self, within: float, *, closed: bool = False) -> None:
+    def await_unchanged(self, within: float, *, closed: bool = False, quiet: float = 0.0) -> None:
         """Returns when two consecutive answers are equal, because a broker's socket buffer may
         still have requests of a killed process. `closed`: also waits until no transaction is open.
-        Raises DeadlineExceeded."""
+        `quiet`: seconds in which all answers have to be equal. Raises DeadlineExceeded."""
         last: Mapping[Partition, int] | None = None
+        since = time.monotonic()
 
         def still() -> bool:
-            nonlocal last
+            nonlocal last, since
             before, last = last, self.at()
-            return last is not None and last == before and (not closed or last == self.at("stable"))
+            if last is None or last != before:
+                since = time.monotonic()
+                return False
+            return time.monotonic() >= since + quiet and (not closed or last == self.at("stable"))
 
         what = f"mirrored partitions of {self.destination} to stop growing"
         what += ", without open transactions" if closed else ""

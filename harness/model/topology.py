@@ -39,7 +39,8 @@ class ClusterSpec:
     attaches to it, and neither starts nor ends its brokers. Then `kafka` is the release of mirrors
     and Java clients beside it, and `brokers` means nothing. `properties` is where the client
     properties are with which it is entered (`harness.machine.client_properties`); empty: as plain
-    text.
+    text. `toxiproxy` is the API of a Toxiproxy that others run, for the paths into this cluster
+    (`harness.runtimes.toxiproxy.shared`); empty: each path has a server of linkflap's own.
     """
 
     name: str
@@ -51,6 +52,7 @@ class ClusterSpec:
     properties: str = ""
     commands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     folder: str = ""
+    toxiproxy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

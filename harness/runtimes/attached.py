@@ -62,7 +62,9 @@ from linkflap.harness.runtimes.kraft.broker import END_WITHIN, ClusterProgram
 from linkflap.harness.runtimes.kraft.cluster import CreatesTopics
 from linkflap.harness.runtimes.kraft.configuration import paths_into
 from linkflap.harness.runtimes.kraft.deployment import LINK_MEMORY, require_certificates, started
+from linkflap.harness.runtimes.toxiproxy import shared
 from linkflap.harness.runtimes.toxiproxy.link import TopicMarks, ToxiproxyLink
+from linkflap.harness.runtimes.toxiproxy.shared import SharedToxiproxy
 from linkflap.harness.wire import address_rewriter, messages
 from linkflap.harness.wire.access import NoAnswer, access_to, host_and_port
 from linkflap.harness.wire.forwarding import Tls
@@ -260,6 +262,7 @@ class AttachedDeployment(process.WithChildren):
         super().__init__(topology, folder=folder, recorder=recorder)
         self._clusters: dict[str, AttachedCluster] = {}
         self._rewriters: list[ClusterRewriter] = []
+        self._shared: list[tuple[SharedToxiproxy, ToxiproxyLink]] = []
         self._touched: list[Attached] = []
         self._private: Path | None = None
 
@@ -269,12 +272,12 @@ class AttachedDeployment(process.WithChildren):
 
     def start(self) -> None:
         """See `started`."""
+        _ready_proxies(self._topology)
         found = {spec.name: self._look_at(spec) for spec in self._topology.clusters}
         self._clusters = dict(found)
         _refuse_twins(self._clusters.values())
         paths = {name: list(paths_into(self._topology, name)) for name in found}
         self._lease.memory(sum(map(len, paths.values())) * LINK_MEMORY)
-        all_side_by_side([toxiproxy_server])
         names = tuple(found)
         for cluster in found.values():
             _refuse_no_transactions(cluster)
@@ -289,6 +292,8 @@ class AttachedDeployment(process.WithChildren):
             self._prepare(cluster, paths[name])
         side_by_side(rewriter.start for rewriter in self._rewriters)
         side_by_side(link.start for link in self._links.values())
+        for server, link in self._shared:
+            server.refuse_unreached(link)
         side_by_side(link.prove for link in self._links.values())
 
     def _secrets_of(self, spec: ClusterSpec) -> AttachedSecrets | None:
@@ -370,17 +375,22 @@ class AttachedDeployment(process.WithChildren):
                     )
                 )
                 proxies[node] = (fronts[node], f"127.0.0.1:{inner}")
-            folder = self._folder / cluster.name / path.replace("*->", "access-").replace("->", "-")
-            self._links[path] = ToxiproxyLink(
+            at = path.replace("*->", "access-").replace("->", "-")
+            api = self._topology.cluster(cluster.name).toxiproxy
+            server = SharedToxiproxy(shared.parse(api), at, nodes) if api else None
+            self._links[path] = link = ToxiproxyLink(
                 path,
                 cluster.name,
                 proxies,
                 next(ports),
-                folder,
+                self._folder / cluster.name / at,
                 self._recorder,
                 cluster.bootstrap,
+                server=server,
                 marks=TopicMarks(cluster=cluster.name),
             )
+            if server is not None:
+                self._shared.append((server, link))
         own = [host_and_port(each.client_address) for each in nodes.values()]
         self._rewriters.append(
             ClusterRewriter(
@@ -413,8 +423,10 @@ class AttachedDeployment(process.WithChildren):
                 broker.heal()
             except FaultError as error:  # it stays in the ledger, for `linkflap clean`
                 LOG.warning("%s", error)
+        # a connector that is left would make topics again: `linkflap clean` removes it first
+        connectors = any(made.kind == "connector" for made in ledger.own().made)
         try:
-            for each in self._touched:
+            for each in () if connectors else self._touched:
                 try:
                     deque(remove(each), maxlen=0)
                     ledger.remove_attached(each)
@@ -424,6 +436,16 @@ class AttachedDeployment(process.WithChildren):
             if self._private is not None:
                 ledger.remove_folder(self._private)
             self._lease.release()
+
+
+def _ready_proxies(topology: Topology) -> None:
+    """Installs Toxiproxy if it is needed. Raises InputError for a server of others that cannot be
+    used."""
+    servers = {each.toxiproxy for each in topology.clusters}
+    for written in sorted(servers - {""}):
+        shared.check(shared.parse(written))
+    if "" in servers:
+        all_side_by_side([toxiproxy_server])
 
 
 def ends_of_tls(secrets: AttachedSecrets | None) -> Tls | None:
@@ -673,6 +695,8 @@ def check(topology: Topology) -> None:
     brokers that linkflap does not start, and for client properties that cannot be read."""
     for cluster in topology.clusters:
         client_properties.read(cluster.properties)
+        if cluster.toxiproxy:
+            shared.parse(cluster.toxiproxy)
         if cluster.config:
             raise InputError(
                 f"the brokers of cluster {cluster.name} run already, so that {min(cluster.config)} "

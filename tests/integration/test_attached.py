@@ -15,11 +15,15 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import linkflap
+from linkflap.harness.machine.leases import Lease
+from linkflap.harness.machine.rest_leftovers import RestServer
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import FaultBite, LinkProven, of_kind
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.security import Principal, entered_by, security_of
 from linkflap.harness.rundir import RunReader
+from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
+from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyProcess
 from linkflap.harness.wire.offsets import Partition, bounds, quiet
 from tests.command_line import environment, start
 from tests.integration.test_secured import leaks
@@ -187,10 +191,33 @@ def test_a_run_that_is_interrupted_leaves_nothing_on_the_clusters(
             running.close()
 
 
+@pytest.fixture
+def toxiproxy(tmp_path: Path) -> Iterator[RestServer]:
+    """A Toxiproxy with somebody's proxy."""
+    lease = Lease()
+    port, listens = lease.ports(2)
+    server = ToxiproxyProcess(toxiproxy_server(), port=port, folder=tmp_path / "toxiproxy")
+    server.start()
+    there = RestServer(url=f"http://127.0.0.1:{port}")
+    body = {"name": THEIRS, "listen": f"127.0.0.1:{listens}", "upstream": "127.0.0.1:9"}
+    try:
+        assert there.ask("POST", "/proxies", body).ok
+        yield there
+    finally:
+        server.kill()
+        lease.release()
+
+
+def proxies(server: RestServer) -> set[str]:
+    return set(server.ask("GET", "/proxies").json())
+
+
 PAUSED = """schema = 1
 name = "paused"
 topology = "{topology}"
 duration = 60
+[cluster."{{cluster}}"]
+toxiproxy = "{toxiproxy}"
 [cluster.B.commands]
 pause = ["sh", "-c", "kill -STOP {pid} && touch paused"]
 resume = ["sh", "-c", "kill -CONT {pid}"]
@@ -210,12 +237,13 @@ duration = 60
 
 @pytest.mark.linkflap(topology="A{tls}->B{plain}")
 def test_after_a_kill_the_watchdog_resumes_what_was_paused_and_removes_what_was_made(
-    linkflap_deployment: Deployment, tmp_path: Path
+    linkflap_deployment: Deployment, toxiproxy: RestServer, tmp_path: Path
 ) -> None:
     (tmp_path / "paused.toml").write_text(
         PAUSED.format(
             topology=arrows(linkflap_deployment, variables=True),
             pid=linkflap_deployment.clusters["B"].brokers[1].pid,
+            toxiproxy=toxiproxy.url,
         )
     )
     known = environment(tmp_path / "ledger", **entries(linkflap_deployment))
@@ -225,6 +253,8 @@ def test_after_a_kill_the_watchdog_resumes_what_was_paused_and_removes_what_was_
         try:
             running.says("phase breaking things")
             eventually("the broker to be paused", (tmp_path / "paused").exists)
+            assert len(proxies(toxiproxy)) == 1 + len(("A->B", "*->A", "B->A", "*->B"))
             running.send(signal.SIGKILL)
         finally:
             running.close()
+    eventually("its proxies to be gone", lambda: proxies(toxiproxy) == {THEIRS})

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from linkflap.harness.machine import ledger
 from linkflap.harness.machine.leases import Lease
-from linkflap.harness.model.errors import FaultError, SetupError
+from linkflap.harness.machine.rest_leftovers import Made
+from linkflap.harness.model.errors import FaultError, InputError, SetupError
 from linkflap.harness.model.events import Event, Kind, ProxyRebuilt, of_kind
 from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
+from linkflap.harness.runtimes.toxiproxy import shared
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.harness.runtimes.toxiproxy.server import (
     Toxic,
@@ -279,3 +282,71 @@ def test_a_taken_port_is_named(echoing: Peer, ports: list[int], tmp_path: Path) 
     link.close()
     with pytest.raises(FaultError, match="not started"):
         link.cut()
+
+
+def noted(port: int) -> list[Made]:
+    """What this process has on the server with its API on this port."""
+    return [made for made in ledger.own().made if made.server.url.endswith(f":{port}")]
+
+
+def test_on_a_server_of_others_a_link_has_proxies_of_its_own_alone(
+    echoing: Peer, ports: list[int], tmp_path: Path
+) -> None:
+    api_port, their_port, port = ports
+    server = ToxiproxyProcess(toxiproxy_server(), port=api_port, folder=tmp_path)
+    server.start()
+    theirs, there = ToxiproxyApi(api_port), shared.parse(f"http://localhost:{api_port}")
+    try:
+        theirs.create(
+            "theirs", listen=f"127.0.0.1:{their_port}", upstream=echoing.address, enabled=True
+        )
+        theirs.add("theirs", latency("theirs"))
+        shared.check(there)
+        own = shared.SharedToxiproxy(there, "A-B", [1])
+        proxies = {1: (port, echoing.address)}
+        link = ToxiproxyLink("A->B", "A", proxies, 0, tmp_path, Events(), "x:1", server=own)
+        with contextlib.closing(link):
+            link.start()
+            assert echoes(port)
+            link.add_toxic("latency", "responses", {"latency": 1}, owner="slow")
+            link.cut(owner="flap")
+            assert not echoes(port)
+            link.restore(owner="flap")
+            link.clear(owner="slow")
+            assert echoes(port)
+            assert set(there.ask("GET", "/proxies").json()) == {"theirs", own.name_of(1)}
+        assert set(there.ask("GET", "/proxies").json()) == {"theirs"}
+        assert theirs.toxics("theirs") == ["theirs"]
+        assert echoes(their_port)
+        assert noted(api_port) == []
+        nowhere = {1: (port, "127.0.0.1:9")}
+        unreached = ToxiproxyLink("A->B", "A", nowhere, 0, tmp_path, Events(), "x:1", server=own)
+        with contextlib.closing(unreached):
+            unreached.start()
+            with pytest.raises(InputError, match="and no broker answers there"):
+                own.refuse_unreached(unreached)
+        taken = ToxiproxyLink(
+            "A->B", "A", {1: (their_port, "x:1")}, 0, tmp_path, Events(), "x:1", server=own
+        )
+        with pytest.raises(SetupError, match=f"listen tcp 127.0.0.1:{their_port}: bind"):
+            taken.start()
+        assert set(there.ask("GET", "/proxies").json()) == {"theirs"}
+    finally:
+        theirs.close()
+        server.kill()
+
+
+def test_a_server_of_others_that_dies_is_not_started_again(
+    echoing: Peer, ports: list[int], tmp_path: Path
+) -> None:
+    server = ToxiproxyProcess(toxiproxy_server(), port=ports[0], folder=tmp_path)
+    server.start()
+    own = shared.SharedToxiproxy(shared.parse(f"http://127.0.0.1:{ports[0]}"), "A-B", [1])
+    proxies = {1: (ports[1], echoing.address)}
+    link = ToxiproxyLink("A->B", "A", proxies, 0, tmp_path, Events(), "x:1", server=own)
+    link.start()
+    server.kill()
+    with pytest.raises(FaultError, match="could not be rebuilt"):
+        link.cut(owner="flap")
+    link.close()
+    assert noted(ports[0]) == []  # its proxies are gone with it

@@ -536,7 +536,7 @@ def test_every_shell_gets_its_script_and_exit_code_0(shell: str, command: Path) 
         (
             ["linkflap", "run", "baseline", "--mirror", "mm2", "--set"],
             "",
-            ["delivery=", "isolation=", "groups=", "tasks="],
+            ["delivery=", "isolation=", "groups=", "tasks=", "connect="],
         ),
         (["linkflap", "run", "baseline", "--set"], "prod", ["producer_ids="]),
         (["linkflap", "run", "baseline", "--runtime"], "d", ["docker"]),

@@ -270,10 +270,6 @@ class LinkMeter:
                 return
 
 
-def _proxy(broker: int) -> str:
-    return f"broker-{broker}"
-
-
 PROBE_MS: Final = 100
 ANSWERS_WITHIN: Final = 60.0
 OWNER: Final = "proof"
@@ -353,7 +349,7 @@ class ToxiproxyLink(LinkMeter):
                 self._forget()
                 raise SetupError(
                     f"toxiproxy of link {self._name} did not start: {error}; see "
-                    f"{self._process.log}"
+                    f"{self._process.described_in}"
                 ) from error
             self._started = True
 
@@ -471,7 +467,9 @@ class ToxiproxyLink(LinkMeter):
         answers: list[Answer] = []
 
         def ask(api: ToxiproxyApi) -> None:
-            answers.extend([question(api, _proxy(broker)) for broker in self._upstreams])
+            answers.extend(
+                [question(api, self._process.name_of(broker)) for broker in self._upstreams]
+            )
 
         with self._lock:
             self._apply(ask)
@@ -568,15 +566,15 @@ class ToxiproxyLink(LinkMeter):
         connection."""
         port, upstream = self._upstreams[broker]
         api.create(
-            _proxy(broker),
+            self._process.name_of(broker),
             listen=f"{self._process.listens_on}:{port}",
             upstream=upstream,
             enabled=False,
         )
         for toxic in self._toxics.values():
-            api.add(_proxy(broker), toxic)
+            api.add(self._process.name_of(broker), toxic)
         if not self._cuts:
-            api.enable(_proxy(broker), enabled=True)
+            api.enable(self._process.name_of(broker), enabled=True)
 
     def _forget(self) -> None:
         if self._api is not None:
@@ -586,7 +584,7 @@ class ToxiproxyLink(LinkMeter):
 
     def _add(self, api: ToxiproxyApi, toxic: Toxic) -> None:
         for broker in self._upstreams:
-            api.add(_proxy(broker), toxic)
+            api.add(self._process.name_of(broker), toxic)
 
     def _disown(self, owner: str | None) -> bool:
         """Removes an owner's toxics from the requested state. Returns whether there were any."""
@@ -600,12 +598,12 @@ class ToxiproxyLink(LinkMeter):
 
     def _replace(self, api: ToxiproxyApi) -> None:
         for broker in self._upstreams:
-            api.destroy(_proxy(broker))
+            api.destroy(self._process.name_of(broker))
             self._make(api, broker)
 
     def _enable(self, api: ToxiproxyApi, *, enabled: bool) -> None:
         for broker in self._upstreams:
-            api.enable(_proxy(broker), enabled=enabled)
+            api.enable(self._process.name_of(broker), enabled=enabled)
 
 
 def _plain(owner: str) -> str:

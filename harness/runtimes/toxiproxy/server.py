@@ -230,6 +230,15 @@ class ToxiproxyServer:
         return False
 
     @property
+    def described_in(self) -> str:
+        """Where it says what went wrong."""
+        return str(self.log)
+
+    def name_of(self, broker: int) -> str:
+        """The name of the proxy of a broker."""
+        return f"broker-{broker}"
+
+    @property
     def child(self) -> Running | None:
         """The running server, if it was started."""
         return self._child

@@ -1,13 +1,19 @@
 """A run on two clusters that plain scripts have started: what it finds, and that it leaves nothing
 there."""
 
+import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
@@ -16,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import linkflap
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.runtimes.distribution.kafka import kafka
+from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
 
 HERE = Path(__file__).resolve().parent.parent
 RELEASE = "4.3.1"
@@ -36,7 +43,7 @@ def two_ports():
 def clusters(tmp_path_factory):
     """The addresses of two running clusters. Any Kafka will do: this one has linkflap fetched."""
     folder = tmp_path_factory.mktemp("clusters")
-    ports = {"EAST": two_ports(), "WEST": two_ports()}
+    ports = {"EAST": two_ports(), "WEST": two_ports(), "CONNECT": two_ports()}
     given = {
         "KAFKA_LIBS": str(kafka(RELEASE).jars[0].parent),
         "JAVA": str(java_for(RELEASE).path),
@@ -46,19 +53,25 @@ def clusters(tmp_path_factory):
     script = ["sh", str(HERE / "clusters.sh")]
     try:
         subprocess.run([*script, "start", str(folder)], env=given, check=True, timeout=300)
-        yield {"folder": str(folder)} | {n: f"127.0.0.1:{port}" for n, port in ports.items()}
+        addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+        yield {"folder": str(folder), "script": script, "given": given} | addresses
     finally:
         subprocess.run([*script, "stop", str(folder)], env=given, check=True, timeout=60)
 
 
-def run(clusters, folder, file="flap.toml"):
-    """Plays a scenario on these clusters."""
+def scenario_of(clusters, folder, file, more=""):
+    """A scenario file for these clusters."""
     text = (HERE / file).read_text().replace("/tmp/two", clusters["folder"])
     shutil.copy(HERE / "clusters.sh", folder)
-    scenario = folder / file
-    scenario.write_text(
-        text.replace("127.0.0.1:9092", clusters["EAST"]).replace("127.0.0.1:9192", clusters["WEST"])
-    )
+    for name, usual in ("EAST", 9092), ("WEST", 9192), ("CONNECT", 8083):
+        text = text.replace(f"127.0.0.1:{usual}", clusters[name])
+    (folder / file).write_text(text + more)
+    return folder / file
+
+
+def run(clusters, folder, file="flap.toml", more=""):
+    """Plays a scenario on these clusters."""
+    scenario = scenario_of(clusters, folder, file, more)
     return linkflap.run(scenario, folder=folder / "run", seed=11)
 
 
@@ -111,3 +124,97 @@ def test_what_somebody_deletes_is_found(clusters, tmp_path):
         operator.join()
     assert judged.found("lost-beginning"), judged.why
     assert not topics(clusters["WEST"]) & {"lf-east.orders"}
+
+
+@pytest.fixture(scope="module")
+def connect(clusters):
+    """The REST API of a Connect cluster beside the second cluster, with somebody's connector."""
+    subprocess.run(
+        [*clusters["script"], "connect", clusters["folder"]],
+        env=clusters["given"],
+        check=True,
+        timeout=300,
+    )
+    theirs = {
+        "connector.class": "org.apache.kafka.connect.mirror.MirrorHeartbeatConnector",
+        "source.cluster.alias": "theirs",
+        "target.cluster.alias": "west",
+        "source.cluster.bootstrap.servers": clusters["WEST"],
+        "target.cluster.bootstrap.servers": clusters["WEST"],
+        "replication.factor": "1",
+        "heartbeats.topic.replication.factor": "1",
+    }
+    address = f"http://{clusters['CONNECT']}/connectors"
+    body = json.dumps(theirs).encode()
+    header = {"Content-Type": "application/json"}
+    urlopen(Request(f"{address}/theirs/config", body, header, method="PUT"), timeout=60).close()
+    return address
+
+
+def connectors(address):
+    """Those that Connect names; None while it rebalances."""
+    try:
+        with urlopen(address, timeout=60) as answer:
+            return set(json.load(answer))
+    except HTTPError as error:
+        if error.code != 409:
+            raise
+        return None
+
+
+@pytest.mark.long
+def test_mirror_maker_runs_on_a_connect_cluster_that_is_there(clusters, connect, tmp_path):
+    judged = run(clusters, tmp_path, "connect.toml")
+    assert judged.valid, judged.why
+    assert judged.checks["order-equality"].examined["lf-west/mirrored"] > 0
+    until("its connectors to be gone", lambda: connectors(connect) == {"theirs"})
+    assert not [name for name in topics(clusters["WEST"]) if "lf-" in name]
+
+
+@pytest.mark.long
+def test_its_connectors_are_gone_after_a_kill(clusters, connect, tmp_path):
+    scenario = scenario_of(clusters, tmp_path, "connect.toml")
+    words = [sys.executable, "-m", "linkflap", "run", str(scenario), "--no-verify"]
+    running = subprocess.Popen([*words, "--out", str(tmp_path / "run")])
+    try:
+        until("connectors of the run", lambda: len(connectors(connect) or ()) == 3)
+        running.send_signal(signal.SIGKILL)
+        until("them to be gone", lambda: connectors(connect) == {"theirs"})
+        until("its topics to be gone", lambda: "lf-" not in " ".join(topics(clusters["WEST"])))
+    finally:
+        running.kill()
+        running.wait()
+
+
+@pytest.mark.long
+def test_links_are_proxies_of_a_toxiproxy_that_is_there(clusters, tmp_path):
+    port = two_ports()
+    words = [str(toxiproxy_server()), "-port", str(port)]
+    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}"
+    more = f'\n[cluster."{{cluster}}"]\ntoxiproxy = "{address}"\n'
+    theirs = {"name": "theirs", "listen": f"127.0.0.1:{port + 1}", "upstream": "127.0.0.1:9"}
+    try:
+        until("Toxiproxy to answer", lambda: answers(f"{address}/proxies"))
+        urlopen(f"{address}/proxies", json.dumps(theirs).encode(), timeout=60).close()
+        judged = run(clusters, tmp_path, more=more)
+        assert judged.valid, judged.why
+        assert judged.checks["fault-bite"].examined == {"run/faults": 2}
+        with urlopen(f"{address}/proxies", timeout=60) as answer:
+            assert set(json.load(answer)) == {"theirs"}
+    finally:
+        server.kill()
+        server.wait()
+
+
+def answers(address):
+    with suppress(OSError), urlopen(address, timeout=60):
+        return True
+    return False
+
+
+def until(what, condition):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, f"waited for {what}"
+        time.sleep(0.2)
