@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
@@ -27,7 +27,7 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from linkflap.harness.log import batch_headers, layout
+from linkflap.harness.log import batch_headers, codecs, layout
 from linkflap.harness.machine import untrusted_files
 
 Bytes = NDArray[np.uint8]
@@ -160,6 +160,9 @@ _SEARCHES: Final = 64
 """How often that is done in one file."""
 _LOOK_ALIKE: Final = 1 << 16
 """Positions there that may look like the next batch: twice as many as the smallest batches have."""
+_INFLATED, _MOST = 16, 8 << 20
+"""How many of them are tried as the end of a compressed batch, and how many bytes its records may
+have."""
 _STARTS_AT_ONCE: Final = 1 << 14
 """Positions that are looked at together."""
 
@@ -347,26 +350,54 @@ def _header(data: Bytes) -> NDArray[np.void] | None:
 
 
 def _end_by_records(segment: Segment, begin: int, sound: Sound) -> int:
-    """Where an uncompressed batch ends whose length is wrong, and something else too: behind its
-    last record, if a whole batch begins there and the offsets rise; -1 where that is not certain. A
-    batch in a payload lies within a record."""
+    """Where a batch ends whose length is wrong, and something else too: behind its last record, if
+    a whole batch begins there and the offsets rise; -1 where that is not certain. A batch in a
+    payload lies within a record."""
     data = segment.data[begin : begin + _SEARCHED]
     head = _header(data)
-    if head is None or int(head["attributes"][0]) & layout.CODEC_MASK:
+    if head is None:
         return -1
+    if codec := int(head["attributes"][0]) & layout.CODEC_MASK:
+        return _end_of_compressed(segment, begin, codec, sound)
     count, at, packed = int(head["count"][0]), layout.HEADER_SIZE, data.data
     if not 0 < count <= len(data) // layout.SMALLEST_RECORD:
         return -1
     try:
         for _ in range(count):
-            size, at = layout.read_unsigned_varint(packed, at)
-            if size & 1 or size < 2 * (layout.SMALLEST_RECORD - 1):
-                return -1  # negative, or too small
-            at += size >> 1
+            at = _behind_record(packed, at)
     except (ValueError, IndexError):
         return -1
     above = int(head["base_offset"][0]) + int(head["last_offset_delta"][0])
     return begin + at if _goes_on(segment, begin + at, above, sound) else -1
+
+
+def _behind_record(data: memoryview, at: int) -> int:
+    """Where a record ends that begins here. Raises ValueError if its size is none, IndexError if it
+    is cut off."""
+    size, at = layout.read_unsigned_varint(data, at)
+    if size & 1 or size < 2 * (layout.SMALLEST_RECORD - 1):
+        raise ValueError(f"a record cannot have {size >> 1} bytes")
+    return at + (size >> 1)
+
+
+def _end_of_compressed(segment: Segment, begin: int, codec: int, sound: Sound) -> int:
+    """The same of a compressed batch: what is up to the next batch decompresses to records, to the
+    last byte, as many as the header counts or has offsets."""
+    data = segment.data[begin : begin + _SEARCHED]
+    head = headers_at(data, np.zeros(1, np.int64))
+    delta, count = int(head["last_offset_delta"][0]), int(head["count"][0])
+    above = int(head["base_offset"][0]) + delta
+    for end in islice(_like_batches(data, above), _INFLATED):
+        try:
+            records = codecs.inflate(codec, data[layout.HEADER_SIZE : end].tobytes(), _MOST)
+            at = found = 0
+            while at < len(records):
+                at, found = _behind_record(memoryview(records), at), found + 1
+        except (ValueError, IndexError):
+            continue
+        if found and at == len(records) and found in (count, delta + 1):
+            return begin + end if _goes_on(segment, begin + end, above, sound) else -1
+    return -1
 
 
 def _like_batches(data: Bytes, above: int) -> Iterator[int]:

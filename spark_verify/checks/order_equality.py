@@ -70,7 +70,7 @@ def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         *repeats(view, compared),
         *_strangers(view, compared, gone),
         *_holes(compared),
-        *inversions(compared),
+        *inversions(view, compared),
         *divergences(compared),
     ]
     return [

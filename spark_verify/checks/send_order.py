@@ -5,7 +5,8 @@ A payload id numbers the records of an incarnation (`harness.model.payload`). So
 of one incarnation only rise, inside an operation and from one operation to the next (KIP-98). Other
 clients' records in between do not matter. In mirrored eras the check judges what a read_committed
 reader gets, and of every payload its first copy: at-least-once permits repeats, and no mirror
-permits another order. duplicate reports repeats.
+permits another order. duplicate reports repeats. Where a cleaner may have taken the first copy of
+what a mirror wrote again, the order is unknown.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from linkflap.harness.model.payload import PROCESS_SHIFT
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from linkflap.spark_verify.checks.parts.cleaning import by_content
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.parts.cleaning import by_content, perhaps_again, written_again
 from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native
 from linkflap.spark_verify.checks.parts.logs import Log, among, copies, runs
 from linkflap.spark_verify.checks.parts.mirrored_ranges import compared_hops
@@ -45,7 +46,7 @@ def _judge(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence
     if log.replica.log_start > 0 and not view.guarantee.offsets_kept:
         rows = rows[~_repeated(records.uid[rows]) | native(generation, records.offset[rows])]
     seen = records.offset[np.append(rows, in_order)]
-    return [*examined(generation, seen), *_late(generation, log, rows)]
+    return [*examined(generation, seen), *_late(view, generation, log, rows)]
 
 
 def _copied_in_order(view: PartitionView, generation: LogGeneration) -> bool:
@@ -70,7 +71,9 @@ def _repeated(uids: Ints) -> Bools:
     return np.asarray(uids < uids[copies(incarnation)[0]])
 
 
-def _late(generation: LogGeneration, log: Log, rows: Ints) -> Iterator[Finding]:
+def _late(
+    view: PartitionView, generation: LogGeneration, log: Log, rows: Ints
+) -> Iterator[Finding]:
     """Records behind one that was sent after them; neighbours are one anomaly."""
     records, cluster = log.records, log.cluster
     rows = rows[np.argsort(records.uid[rows] >> PROCESS_SHIFT, kind="stable")]
@@ -83,6 +86,12 @@ def _late(generation: LogGeneration, log: Log, rows: Ints) -> Iterator[Finding]:
         else index
     )
     late = np.flatnonzero(records.uid[rows] < reached)
+    doubted = ~native(generation, records.offset[rows[late]]) & written_again(
+        view, log.replica, rows[late], rows[holder[late]]
+    )
+    if doubted.any():
+        yield Unjudged(perhaps_again(int(doubted.sum()), cluster))
+    late = late[~doubted]
     along = np.arange(len(late))
     same = records.operation[rows[late]] == records.operation[rows[holder[late]]]
     split = apart(generation, records.offset[rows[late]])

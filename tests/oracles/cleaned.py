@@ -8,7 +8,7 @@ from the seed: then all that is left of that client's records has the keys that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,12 +175,14 @@ def deleted_since(plain: Plain, lacking: PlainLog, key: int, since: int, upto: i
     return found
 
 
-def deleted_elsewhere(plain: Plain, key: int, clusters: set[str]) -> bool:
-    """Whether clients of other clusters sent a tombstone of a key."""
+def deleted_elsewhere(
+    plain: Plain, key: int, clusters: Collection[str], until: int | None = None
+) -> bool:
+    """Whether clients of other clusters sent a tombstone of a key, up to a time in milliseconds."""
     return any(
         _seeded(values, uid) == (key, True)
         for send in plain.sends
-        if send.cluster in clusters
+        if send.cluster in clusters and (until is None or send.invoked // 1_000_000 <= until)
         for uid, _, _ in of_send(send)
         for values in plain.view.partition_facts.facts.values
     )

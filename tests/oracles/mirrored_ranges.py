@@ -4,12 +4,13 @@ each on the destination."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
-from tests.oracles.checks.replica_agreement import may_go
+from linkflap.spark_verify.facts.view import NULL
+from tests.oracles.checks.replica_agreement import expired, may_go
 from tests.oracles.cleaned import deleted_elsewhere, deleted_since
 from tests.oracles.plain import NEVER, Plain, PlainLog
 from tests.oracles.promises import marker_at
@@ -157,19 +158,22 @@ def _kept_there(
     below: list[Any],
 ) -> list[Any]:
     """Of records that are missing where the destination's cleaner has been, those that it does not
-    remove. Behind the last record that is there nobody knows what had arrived, unless the mirror
-    wrote one record for each, once, alone."""
+    remove. Behind the last record that is there nobody knows what had arrived, unless a planned
+    failover waited for it, or the mirror wrote one record for each, once, alone. What came twice,
+    may replace what came behind its first copy; then a tombstone that is gone does."""
     upstream = {s for s, d in plain.hops if d == mirrored_range.destination}
     one = plain.options.get("delivery") != "exactly-once" and upstream == {mirrored_range.source}
     once = not may_repeat(plain, mirrored_range.destination, but=FAILOVERS)
     front = max((n for n, r in enumerate(sent) if r.uid in arrived), default=-1)
+    mine = reaching(plain, mirrored_range.source) | {mirrored_range.source}
     lost = not_cleaned(
         plain, source, destination, sent, {u: r.offset for u, r in arrived.items()}, below,
-        since=mirrored_range.end, once=once,
-        others=reaching(plain, mirrored_range.destination)
-        - reaching(plain, mirrored_range.source) - {mirrored_range.source},
+        since=mirrored_range.end, once=once, least=lambda n: n, came_again=mine,
+        others=reaching(plain, mirrored_range.destination) - mine,
     )  # fmt: skip
-    return [r for r in lost if (once and one) or sent.index(r) < front]
+    promotion = mirrored_range.promotion
+    drained = promotion is not None and promotion.kind == "planned"
+    return [r for r in lost if drained or (once and one) or sent.index(r) < front]
 
 
 def not_cleaned(
@@ -183,13 +187,17 @@ def not_cleaned(
     since: int | None,
     others: set[str],
     once: bool,
+    least: Callable[[int], int] = lambda _: 0,
+    came_again: Collection[str] = (),
 ) -> list[Any]:
     """Of what one end of a mirror has and the other lacks, below where its cleaner was, the records
     that no cleaner removes: no later one with the same key is there, none is a tombstone that has
     expired.
 
     `there` are the offsets of the others in the log that lacks these. A missing record was between
-    its neighbours there; if nothing was written twice, only as many as there are offsets.
+    its neighbours there; if nothing was written twice, only as many as there are offsets. Else it
+    was at `least` of its number or behind, and tombstones of clients of the clusters `came_again`
+    may have come once more.
     """
     if not below:
         return []
@@ -221,18 +229,28 @@ def not_cleaned(
         crc_ok=True,
     )
     moved = replace(holder, batches=[plainly], parts=placed)
+    wherever = replace(
+        moved,
+        parts=[
+            SimpleNamespace(**{**vars(p), "offset": least(n) if r.uid in gaps else p.offset})
+            for n, (r, p) in enumerate(zip(crossed, placed, strict=True))
+        ],
+    )
     lost, had = [], Counter[int]()
     room = max(lacking.end, upto) - sum(b.count for b in lacking.batches)
     for record, part in zip(crossed, placed, strict=True):
         if record not in below:
             continue
         gap, low, high = gaps[record.uid]
-        goes = may_go(plain, lacking, moved, part, [], upto)
-        begins = part.offset + 1 if since is None else since
-        if goes is not True:
-            deleted = deleted_since(plain, lacking, part.key, begins, upto)
-            unsure = deleted_elsewhere(plain, part.key, others)
-            goes = True if deleted else None if unsure or None in (deleted, goes) else False
+        goes = _goes(plain, lacking, moved, part, upto, since, others)
+        if goes is False and not once:
+            loose = wherever.parts[crossed.index(record)]
+            again = _goes(plain, lacking, wherever, loose, upto, since, others)
+            goes = (
+                None
+                if again is not False or _deleted(plain, holder, lacking, part.key, came_again)
+                else False
+            )
         if goes is not False and once:
             had[gap[0].uid] += 1
             goes = goes if had[gap[0].uid] < high - low else False
@@ -240,6 +258,38 @@ def not_cleaned(
         if goes is False or room < 0:
             lost.append(record)
     return lost
+
+
+def _goes(
+    plain: Plain,
+    lacking: PlainLog,
+    moved: PlainLog,
+    part: Any,
+    upto: int,
+    since: int | None,
+    others: set[str],
+) -> bool | None:
+    goes = may_go(plain, lacking, moved, part, [], upto)
+    if goes is not True:
+        deleted = deleted_since(
+            plain, lacking, part.key, part.offset + 1 if since is None else since, upto
+        )
+        unsure = deleted_elsewhere(plain, part.key, others)
+        goes = True if deleted else None if unsure or None in (deleted, goes) else False
+    return goes
+
+
+def _deleted(
+    plain: Plain, holder: PlainLog, lacking: PlainLog, key: int, clusters: Collection[str]
+) -> bool:
+    """Whether a key may have a tombstone that came from these clusters, twice, and has expired."""
+    until = expired(plain, lacking)
+    old = [p for p in holder.parts if p.key == key and p.value == NULL]
+    return bool(clusters) and (
+        any(until is None or p.timestamp <= until for p in old)
+        or deleted_elsewhere(plain, key, clusters, until)
+        or not (plain.view.recorded or not plain.compacted.get(holder.cluster))
+    )
 
 
 def reaching(plain: Plain, cluster: str) -> set[str]:

@@ -25,6 +25,7 @@ from linkflap.harness.log.codecs import GZIP, LZ4, SNAPPY, XERIAL, ZSTD, CannotI
 from tests.command_line import ran
 from tests.kafka_log import (
     ABORT,
+    CODECS,
     COMMIT,
     batch,
     batches_in,
@@ -140,7 +141,7 @@ def test_a_wrong_length_hides_no_batch_behind_it(tmp_path: Path, length: int) ->
     ("bad", "after"),
     [
         (flipped(batch(3, [record(b"v")]), 61), AFTER),
-        (flipped(batch(3, [record(b"v")], codec="zstd"), layout.CRC_AT), AFTER),
+        (flipped(batch(3, [record(b"v")], codec="zstd"), layout.HEADER_SIZE), AFTER),
         (flipped(batch(3, [record(b"v")]), layout.HEADER_SIZE - 1), AFTER),
         (changed(batch(3, [record(b"v")]), base_offset=-1), AFTER),
         (batch(3, [record(b"v")]), [batch(3, [record(b"w")])]),
@@ -151,7 +152,7 @@ def test_a_wrong_length_hides_no_batch_behind_it(tmp_path: Path, length: int) ->
     ],
     ids=[
         "size",
-        "crc, compressed",
+        "frame",
         "count",
         "offset",
         "same",
@@ -187,6 +188,25 @@ def test_a_wrong_length_and_another_fault_hide_no_batch_behind_the_records(
             (first, *_) = [d for d in found.damage if d.kind == "impossible-length"]
             assert first.position == sum(map(len, DATA))
             assert f"by its records it has {len(bad) - layout.LENGTH_ENDS}" in first.detail
+
+
+@pytest.mark.parametrize("codec", sorted({*CODECS} - {"none"}))
+def test_a_compressed_batch_with_a_wrong_length_and_another_fault_ends_with_its_records(
+    tmp_path: Path, codec: str
+) -> None:
+    """Its CRC or its number of records is wrong too; what a payload holds looks like a batch."""
+    fake = batch(5, [record(b"fake")], pid=9, epoch=0, seq=0)
+    records = [record(bytes(range(256)) * 300, headers=((b"h", fake),)), record(b"w")]
+    bad = batch(3, records, codec=codec)
+    for at in (layout.CRC_AT, layout.HEADER_SIZE - 1):
+        log = [*DATA, with_length(flipped(bad, at), 5000), *AFTER]
+        found = batches.scan([segment(tmp_path / FOLDER, log)])
+        assert found.headers.base_offset[found.headers.crc_ok].tolist() == [0, 2, 5, 7]
+        (first, *_) = [d for d in found.damage if d.kind == "impossible-length"]
+        assert f"by its records it has {len(bad) - layout.LENGTH_ENDS}" in first.detail
+    torn = with_length(bad[: layout.HEADER_SIZE] + bad[layout.HEADER_SIZE + 9 :], 5000)
+    found = batches.scan([segment(tmp_path / FOLDER, [*DATA, torn, *AFTER])])
+    assert found.headers.base_offset.tolist() == [0, 2]
 
 
 def crc_of(data: bytes) -> int:

@@ -29,7 +29,14 @@ import numpy as np
 
 from linkflap.harness.model.faults import FORCED, PLANNED
 from linkflap.spark_verify.checks.parts.generations import compacted
-from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, among, copies, locate
+from linkflap.spark_verify.checks.parts.logs import (
+    NOWHERE,
+    Log,
+    among,
+    copies,
+    each_at,
+    locate,
+)
 from linkflap.spark_verify.facts.eras import FOREVER, MirroredRange, skew, touches
 from linkflap.spark_verify.facts.view import (
     ABORT,
@@ -320,9 +327,12 @@ def _tombstones_sent(
     return known, possible
 
 
-def deleted_keys(view: PartitionView, clusters: Collection[str]) -> list[int]:
-    """The keys of the tombstones that clients sent to some clusters."""
-    sends = [send for send in view.sends if send.cluster in clusters]
+def deleted_keys(
+    view: PartitionView, clusters: Collection[str], expired: int | None = None
+) -> list[int]:
+    """The keys of the tombstones that clients sent to some clusters, and that can have expired."""
+    until = FOREVER if expired is None else expired
+    sends = [s for s in view.sends if s.cluster in clusters and s.invoked // 1_000_000 <= until]
     return [
         k
         for s in sends
@@ -448,8 +458,9 @@ def cleaned_at_destination(
     the destination lacks.
 
     Where offsets are kept that is all below its checkpoint: `record-equality` compares the records.
-    Whether a record behind the last that is there had arrived at all is unknown if the mirror may
-    have written records twice, or writes markers, or others wrote there.
+    A planned failover waits until every record has arrived. Else whether a record behind the last
+    that is there had arrived at all is unknown if the mirror may have written records twice, or
+    writes markers, or others wrote there.
     """
     upto = cleaned_up_to(view, destination)
     end = min(upto, mirrored_range.end)
@@ -465,16 +476,37 @@ def cleaned_at_destination(
     # What was mirrored after the source was copied is on the destination alone.
     arrived_to = int(arrived_at.max(initial=-1)) + 1
     since = mirrored_range.end if view.recorded else min(mirrored_range.end, arrived_to)
-    said = _may_go(
-        view,
-        _Lacking(log=destination, at=arrived_at, since=since, others=others, once=once),
-        source,
-        sequence,
-        asked,
+    lacking = _Lacking(
+        log=destination,
+        at=arrived_at,
+        since=since,
+        others=others,
+        # All that the source had before a record came before it, however often it came.
+        least=None if once else np.arange(len(sequence)),
+        deleted=None
+        if once
+        else _deleted_before(view, mirrored_range, source, destination)[sequence],
     )
-    arrived = once and not others and view.guarantee.delivery != "exactly-once"
+    said = _may_go(view, lacking, source, sequence, asked)
+    drained = mirrored_range.promotion is not None and mirrored_range.promotion.kind == "planned"
+    arrived = drained or (once and not others and view.guarantee.delivery != "exactly-once")
     said[(asked > last) & (said == 0) & (not arrived)] = -1
     return Cleared(may=asked[said != 0], unknown=asked[said < 0], kept=asked[said == 0])
+
+
+def _deleted_before(
+    view: PartitionView, mirrored_range: MirroredRange, source: Replica, destination: Replica
+) -> Bools:
+    """Per record of the source, whether its key may have a tombstone that a mirror can have written
+    again behind the record, and that has expired on the destination since."""
+    if not view.recorded and cleaned_up_to(view, source):
+        return np.ones(len(source.records), np.bool_)
+    parts, expired = source.parts, tombstones_expired(view, destination)
+    old = parts.timestamp <= (FOREVER if expired is None else expired)
+    clusters = {mirrored_range.source} | view.upstream(mirrored_range.source)
+    keys = np.append(parts.key[(parts.value == NULL) & old], deleted_keys(view, clusters, expired))
+    at = locate(parts.offset, source.records.offset)
+    return np.asarray((at < 0) | among(each_at(parts.key, at, NULL), keys))
 
 
 def cleaned_at_source(
@@ -489,15 +521,17 @@ def cleaned_at_source(
     `sent_at` are offsets at the source, or -1."""
     upto = cleaned_up_to(view, source)
     asked = _below(sent_at, upto, upto)
-    others = view.upstream(mirrored_range.source)
-    once = not may_have_repeated(view, mirrored_range.destination, but=(PLANNED, FORCED))
-    said = _may_go(
-        view,
-        _Lacking(log=source, at=sent_at, others=others, once=once),
-        destination,
-        mirrored,
-        asked,
+    lacking = _Lacking(
+        log=source,
+        at=sent_at,
+        others=view.upstream(mirrored_range.source),
+        least=(
+            np.zeros(len(sent_at), np.int64)
+            if may_have_repeated(view, mirrored_range.destination, but=(PLANNED, FORCED))
+            else None
+        ),
     )
+    said = _may_go(view, lacking, destination, mirrored, asked)
     return Cleared(may=asked[said != 0], unknown=asked[said < 0], kept=asked[said == 0])
 
 
@@ -526,15 +560,18 @@ class _Lacking:
     """One end of a mirror, and the offset of what was mirrored there (`at`, -1: none).
 
     What was missing was behind the record before it and in front of the one after it; without an
-    offset free between them it was never there, if nothing came twice (`once`). From offset `since`
-    on clients wrote their own records; -1: everywhere. `others` are clusters from which more came.
+    offset free between them it was never there, if nothing came twice. `least` is None then, else
+    the first offset at which each can have been, wherever the others are; `deleted` says which a
+    tombstone may have replaced that came twice. From offset `since` on clients wrote their own
+    records; -1: everywhere. `others` are clusters from which more came.
     """
 
     log: Replica
     at: Ints
     since: int = -1
     others: frozenset[str]
-    once: bool
+    least: Ints | None = None
+    deleted: Bools | None = None
 
 
 def _may_go(
@@ -546,10 +583,28 @@ def _may_go(
     if not len(asked):
         return asked
     crossed = max(int(asked[-1]), int(np.flatnonzero(lacking.at >= 0).max(initial=-1))) + 1
-    offsets = _Offsets(lacking.at[:crossed], once=lacking.once)
+    offsets = _Offsets(lacking.at[:crossed], once=lacking.least is None)
+    said = _may_go_from(view, lacking, _at_offsets(holder, rows[:crossed], offsets.first), asked)
+    if lacking.least is None:
+        said[offsets.beyond(asked, said != 0)] = 0
+    else:
+        first = np.where(lacking.at < 0, lacking.least, lacking.at)[:crossed]
+        anywhere = _may_go_from(view, lacking, _at_offsets(holder, rows[:crossed], first), asked)
+        said[(said == 0) & (anywhere != 0)] = -1
+    if lacking.deleted is not None:
+        said[(said == 0) & lacking.deleted[asked]] = -1
+    # What was there had an offset that is missing now.
+    said[np.cumsum(said != 0) > offsets_missing(view, lacking.log)] = 0
+    return said
+
+
+def _may_go_from(
+    view: PartitionView, lacking: _Lacking, there: tuple[Replica, Bools], asked: Ints
+) -> Ints:
+    """The same for records that were at these offsets or behind them, as `_at_offsets` has them."""
+    every, has_key = there
     # What replaced a record may lie above the checkpoint that was copied, or that the bytes show.
     upto = cleaned_up_to(view, lacking.log) if view.recorded else lacking.log.end
-    every, has_key = _at_offsets(holder, rows[:crossed], offsets.first)
     wanted = np.flatnonzero(np.isin(np.flatnonzero(has_key), asked))
     cleaner = Cleaned(
         lacking.log, [every], upto=upto, expired=tombstones_expired(view, lacking.log)
@@ -568,10 +623,6 @@ def _may_go(
     certain[unsure & (certain == 0)] = -1
     said = np.full(len(asked), -1, np.int64)
     said[has_key[asked]] = certain
-    if lacking.once:
-        said[offsets.beyond(asked, said != 0)] = 0
-    # What was there had an offset that is missing now.
-    said[np.cumsum(said != 0) > offsets_missing(view, lacking.log)] = 0
     return said
 
 
@@ -580,6 +631,28 @@ def offsets_missing(view: PartitionView, replica: Replica) -> int:
     was."""
     end = max(replica.end, cleaned_up_to(view, replica))
     return end - int(replica.batches.count.sum())
+
+
+def written_again(view: PartitionView, replica: Replica, rows: Ints, behind: Ints) -> Bools:
+    """Per mirrored record of a log, whether it may be a later copy of one that was there before the
+    record `behind` which it is, and that a cleaner took: both are rows of its records."""
+    if not may_have_repeated(view, replica.cluster, but=(PLANNED, FORCED)):
+        return np.zeros(len(rows), np.bool_)
+    if any(view.compacted.get(cluster) for cluster in view.upstream(replica.cluster)):
+        return np.ones(len(rows), np.bool_)
+    batches, offsets = replica.batches, replica.records.offset
+    markers = batches.base_offset[(batches.control != DATA) & (batches.count > 0)]
+    there = np.sort(np.concatenate((offsets, markers)))
+    missing = offsets[behind] > np.searchsorted(there, offsets[behind])
+    return np.asarray((offsets[rows] < cleaned_up_to(view, replica)) & missing)
+
+
+def perhaps_again(count: int, cluster: str) -> str:
+    """The reason why records that came late are not judged (`written_again`)."""
+    return (
+        f"{count} records of {cluster} are behind later ones, where a log is compacted: whether "
+        "the mirror wrote them again, and a cleaner took the first copies, cannot be known"
+    )
 
 
 class _Offsets:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
+from linkflap.spark_verify.checks.parts.cleaning import perhaps_again, written_again
 from linkflap.spark_verify.checks.parts.logs import among, runs, written
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, repeated_at_source
 from linkflap.spark_verify.facts.view import Ints, PartitionView
@@ -82,17 +83,23 @@ def unknown_repeats(view: PartitionView, cluster: str, count: int) -> Unjudged:
     )
 
 
-def inversions(compared: Hop) -> Sequence[Finding]:
+def inversions(view: PartitionView, compared: Hop) -> Iterator[Finding]:
     late = late_records(compared, but=compared.unordered)
-    return [
-        order_anomaly(
+    before = np.maximum.accumulate(compared.position)
+    behind = np.searchsorted(before, before[late])
+    doubted = written_again(
+        view, compared.destination.replica, compared.mirrored[late], compared.mirrored[behind]
+    )
+    if doubted.any():
+        yield Unjudged(perhaps_again(int(doubted.sum()), compared.destination.cluster))
+    late = late[~doubted]
+    for start, end in runs(late, compared.position[late]):
+        yield order_anomaly(
             compared,
             "mirror-inversion",
             late[start:end],
             position=int(compared.position[late[start]]),
         )
-        for start, end in runs(late, compared.position[late])
-    ]
 
 
 def late_records(compared: Hop, *, but: Ints) -> Ints:

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 from linkflap.harness.model.history import EventRow, Operation, SendGroup
+from linkflap.harness.model.payload import Values
 from linkflap.harness.model.scenario import FaultSpec
 from tests.faithful.clusters import ABORT, COMMIT, Entry, Rec, compacted, states
 from tests.faithful.made import LogKey, Made
@@ -39,6 +40,7 @@ from tests.faithful.mutations.base import (
 from tests.faithful.mutations.readers import forget
 from tests.faithful.mutations.writes import SEEN
 from tests.faithful.observers import MS
+from tests.faithful.world import KEYS, TOMBSTONES
 from tests.kafka_log import batches_in, field_of, with_length
 
 
@@ -219,6 +221,7 @@ def compacted_on_the_mirror(made: Made, rng: Random) -> None:
 
 
 def _lose_a_key(made: Made, cluster: str, rng: Random) -> None:
+    """Of a cleaned log, loses the last record of a key."""
     outcome = states(made.log(cluster)).state
     newest: dict[bytes | None, tuple[Entry, Rec]] = {}
     for entry in made.log(cluster):
@@ -298,6 +301,57 @@ def key_lost_behind_mm2_by_compaction(made: Made, rng: Random) -> None:
     """The last record of a key is missing on all of B's replicas, below their checkpoints, and A
     has it."""
     _lose_a_key(made, "B", rng)
+
+
+MAY_REPEAT = {**MM2_PLANNED, "flap": True, "steps": 24}
+
+
+def _clean_in_order(made: Made, rng: Random) -> None:
+    """Compacts B's log. A cleaner that takes the first copies of what came again changes the order,
+    and whether it did is unknown."""
+    _clean(made, "B", rng)
+    sent = [u for e in made.log("A") for u in e.uids]
+    came = dict.fromkeys(u for e in made.log("B") for u in e.uids if u in sent)
+    if list(came) != sorted(came, key=sent.index):
+        raise NothingToChange("a cleaner took the first copy of a record")
+
+
+@mutation(MAY_REPEAT, verdict="valid")
+def compacted_behind_mm2_that_may_have_repeated(made: Made, rng: Random) -> None:
+    """B's cleaners have compacted what MirrorMaker 2 copied from A before a planned failover, in
+    spite of a fault on its link."""
+    _clean_in_order(made, rng)
+
+
+@mutation(
+    MAY_REPEAT,
+    must="order-equality/mirror-hole lost-write/lost-write",
+    may="torn-transaction/torn-transaction",
+)
+def tail_lost_behind_mm2_by_compaction(made: Made, rng: Random) -> None:
+    """The last records that MirrorMaker 2 copied before a planned failover are missing on all of
+    B's replicas, below their checkpoints. The first of them was the only one with its key."""
+    _clean_in_order(made, rng)
+    end, log = promotion(made), made.log("B")
+    values = Values(made.scenario.seed, 1, keys=KEYS, tombstones=TOMBSTONES)
+    groups = [g for o in made.operations for g in o.sends]
+    sent = [u for g in groups for u in range(g.first_uid, g.first_uid + g.count)]
+    keys = [r.key for e in log for r in e.records]
+    keys += [values.key(u) for u in sent if values.value(u) is None]
+    alone = [
+        e.offset + r.delta
+        for e in log
+        for r in e.records
+        if e.end <= end and r.value and keys.count(r.key) == 1 and promised(made, e)
+    ]
+    if not alone:
+        raise NothingToChange("every key has a tombstone or another record")
+
+    def kept(entry: Entry) -> Entry:
+        left = [r for r in entry.records if not alone[-1] <= entry.offset + r.delta < end]
+        return replace(entry, records=tuple(left))
+
+    made.change("B", 0, lambda log: [kept(e) for e in log])
 
 
 @mutation(PAIR, must="replica-agreement/replica-missing")

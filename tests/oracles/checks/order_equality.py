@@ -42,7 +42,13 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             # If clients wrote and nothing was promoted, it is unknown which records were mirrored.
             if all(compared.generation.sources) and any(s.cluster == cluster for s in plain.sends):
                 continue
-            for part in (_repeats, partial(_strangers, plain), _holes, _inversions, _divergences):
+            for part in (
+                _repeats,
+                partial(_strangers, plain),
+                _holes,
+                partial(_inversions, plain),
+                _divergences,
+            ):
                 found += [plain.anomaly(kind, cluster, offset) for kind, offset in part(compared)]
     return found
 
@@ -109,15 +115,31 @@ def _holes(compared: Compared) -> Iterator[tuple[str, int]]:
         )
 
 
-def _inversions(compared: Compared) -> Iterator[tuple[str, int]]:
+def _inversions(plain: Plain, compared: Compared) -> Iterator[tuple[str, int]]:
     index = {r.uid: n for n, r in enumerate(compared.sent)}
     reached = -1
     for record in compared.came:
         if record.uid in index and record is compared.arrived[record.uid]:
-            if index[record.uid] < reached:
+            late = index[record.uid] < reached
+            behind = [r for r in compared.came if index.get(r.uid, -1) >= reached][:1]
+            if late and not _again(plain, compared, record, behind[0]):
                 yield "mirror-inversion", record.offset
             if record.uid not in compared.doubted:
                 reached = max(reached, index[record.uid])
+
+
+def _again(plain: Plain, compared: Compared, record: Any, behind: Any) -> bool:
+    """Whether a record may be a later copy of one that was there before another, and that a cleaner
+    took: its own log's, or before that one of the logs that the mirror read."""
+    log = compared.destination
+    if not may_repeat(plain, log.cluster, but=FAILOVERS):
+        return False
+    if any(plain.compacted.get(cluster) for cluster in reaching(plain, log.cluster)):
+        return True
+    markers = [b.base_offset for b in log.batches if not b.data and b.count]
+    before = [o for o in [*markers, *(r.offset for r in log.records)] if o < behind.offset]
+    missing = behind.offset > len(before)
+    return record.offset < plain.compacted.get(log.cluster, 0) and missing
 
 
 def _divergences(compared: Compared) -> Iterator[tuple[str, int]]:

@@ -447,6 +447,8 @@ def sent_to_b(*left: int, keys: dict[int, int] = KEYS, **below: int) -> Partitio
     return view(logs, sends=SENT, promotions=[promoted(3)], compacted={"B": 4} | below)
 
 
+AT_ONCE = {"delete.retention.ms": "0"}
+"""Tombstones expire at once."""
 LOST_AT = {1: 0, 2: 1, 3: 2}
 
 
@@ -549,6 +551,65 @@ def test_behind_the_last_record_that_is_there_more_than_its_own_may_have_been_wr
         sends=SENT, mirror=mirror, promotions=[promoted(3)], compacted={"B": 4},
     )  # fmt: skip
     assert (anomalies("lost-write", seen), len(unjudged("lost-write", seen))) == ([], 1)
+
+
+FLAP = Window(id="flap", fault="link-flap", target="A->B", start=1, end=2)
+
+
+def repeated(
+    *left: int, keys: dict[int, int], kind: str = "planned", null: int = 0
+) -> PartitionView:
+    """1 2 3, mirrored by MirrorMaker 2 to B, which may have written some again and has these left;
+    `null` is a tombstone. B wrote 9, with a key of its own."""
+    b, digest = Log("B"), {null: NULL}
+    for one in left:
+        b = b.data(one, keys=keys, digest=digest) if one else b.skip(1)
+    a = Log("A")
+    for one in (1, 2, 3):
+        a = a.data(one, keys=keys, digest=digest)
+    logs, end = [a, b.data(9, keys={9: 70})], len(left)
+    promotions = [promoted(end, kind=kind)]
+    given: History = {"windows": [FLAP], "compacted": {"B": end + 1}, "promotions": promotions}
+    return view(logs, sends=SENT, **given)
+
+
+OTHERS = {1: 5, 2: 6, 3: 7}
+
+
+@pytest.mark.parametrize(
+    ("one", "lost", "unknown"),
+    [
+        (repeated(1, 2, 0, 3, keys=OTHERS), [], 0),
+        (repeated(1, 2, 0, 0, keys=OTHERS), [2], 0),
+        (repeated(1, 2, 0, 0, keys=OTHERS, kind="forced"), [], 1),
+        (repeated(0, 0, 2, 1, keys={1: 6, 2: 5, 3: 6}), [], 1),  # 1 came again behind 3
+        (repeated(1, 2, 0, 0, keys={1: 6, 2: 5, 3: 6}), [2], 0),  # 1 was there before 3 was
+        (repeated(0, 2, 0, 0, keys={1: 6, 2: 5, 3: 6}, null=1), [2], 0),
+        (but(repeated(0, 2, 0, 0, keys={1: 6, 2: 5, 3: 6}, null=1), topic_config=AT_ONCE), [], 1),
+    ],
+)
+def test_a_planned_failover_waited_for_what_a_mirror_that_may_repeat_brought(
+    one: PartitionView, lost: list[int], unknown: int
+) -> None:
+    """The last record of a key is lost if nothing that came again can have replaced it, nor a
+    tombstone that came again and is gone."""
+    assert anomalies("lost-write", one) == [("lost-write", "A", n) for n in lost]
+    assert [k for k, *_ in anomalies("order-equality", one)] == ["mirror-hole"] * len(lost)
+    assert len(unjudged("lost-write", one)) == unknown
+
+
+@pytest.mark.parametrize(("b", "unknown"), [(Log("B").skip(1), 1), (Log("B"), 0)])
+def test_what_came_late_may_have_come_before_where_a_cleaner_made_room(
+    b: Log, unknown: int
+) -> None:
+    """B has 2 1 3, or had 1 2 1 3."""
+    one = view([FIRST, b.data(2, 1, 3)], sends=SENT, windows=[FLAP], compacted={"B": 3 + unknown})
+    found = {"order-equality": "mirror-inversion", "send-order": "internal-inversion"}
+    for check, kind in found.items():
+        assert [k for k, *_ in anomalies(check, one)] == [kind] * (1 - unknown)
+        assert len(unjudged(check, one)) == unknown
+        once = but(one, windows=())
+        assert [k for k, *_ in anomalies(check, once)] == [kind]
 
 
 @pytest.mark.parametrize(
