@@ -139,7 +139,7 @@ def _again(plain: Plain, compared: Compared, record: Any, behind: Any) -> bool:
     markers = [b.base_offset for b in log.batches if not b.data and b.count]
     before = [o for o in [*markers, *(r.offset for r in log.records)] if o < behind.offset]
     missing = behind.offset > len(before)
-    return record.offset < plain.compacted.get(log.cluster, 0) and missing
+    return missing and bool(record.offset < plain.compacted.get(log.cluster, 0))
 
 
 def _divergences(compared: Compared) -> Iterator[tuple[str, int]]:

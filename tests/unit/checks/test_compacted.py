@@ -569,8 +569,8 @@ def repeated(
         a = a.data(one, keys=keys, digest=digest)
     logs, end = [a, b.data(9, keys={9: 70})], len(left)
     promotions = [promoted(end, kind=kind)]
-    given: History = {"windows": [FLAP], "compacted": {"B": end + 1}, "promotions": promotions}
-    return view(logs, sends=SENT, **given)
+    compacted = {"B": end + 1}
+    return view(logs, sends=SENT, windows=[FLAP], compacted=compacted, promotions=promotions)
 
 
 OTHERS = {1: 5, 2: 6, 3: 7}
