@@ -373,7 +373,7 @@ def _end_by_records(segment: Segment, begin: int, sound: Sound) -> int:
 
 def _behind_record(data: memoryview, at: int) -> int:
     """Where a record ends that begins here. Raises ValueError if its size is none, IndexError if it
-    is cut off."""
+    lacks its end."""
     size, at = layout.read_unsigned_varint(data, at)
     if size & 1 or size < 2 * (layout.SMALLEST_RECORD - 1):
         raise ValueError(f"a record cannot have {size >> 1} bytes")

@@ -83,9 +83,9 @@ class Guarantee:
     `mirror-stopped`, including what it removed of a mirrored tail. `describes_itself`: the harness
     samples its report of each partition's state and lag (event `mirror-described`). `syncs_topics`:
     the destination has the source's topics, partitions and settings, and they are compared when it
-    ends (event `topics-compared`). `restores_settings`: while it mirrors, topics have settings of
-    its own, and a failover gives them those of their home; they are sampled (event
-    `settings-sampled`).
+    ends (event `topics-compared`); settings are sampled, and stay at a failover.
+    `restores_settings`: while it mirrors, topics have settings of its own, and a failover gives
+    them those of their home; they are sampled (event `settings-sampled`).
     """
 
     equality: Equality

@@ -345,7 +345,7 @@ def perform(
     )
     stack.push(partial(broken_off, world, progress, [sampler, settings, *replicas]))
     sampler.start()
-    if guarantee.restores_settings:
+    if guarantee.restores_settings or guarantee.syncs_topics:
         settings.start()
     for each in replicas:
         each.start()

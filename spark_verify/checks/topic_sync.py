@@ -14,6 +14,9 @@ in both directions, until the cluster follows another or a fault changes them. T
 changed a setting just before, which the mirror had no time to follow. The number of replicas that
 have to be in sync is a choice of each cluster: it is the home's when the topic was made, or as many
 replicas as there can be.
+
+A mirror that syncs settings leaves them where they are when it stops: after a failover those that
+it syncs have to be the home's last ones in the same way.
 """
 
 from __future__ import annotations
@@ -51,6 +54,18 @@ _NOT_COPIED = (
 )
 """The first two name brokers of one cluster. What the shadow mirrors has a log on the
 destination."""
+_NOT_SYNCED = frozenset(
+    {
+        *(name for name in _NOT_COPIED if name != DISKLESS),
+        IN_SYNC,
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.difference.max.ms",
+        "message.timestamp.type",
+        "unclean.leader.election.enable",
+    }
+)
+"""What KIP-1279 leaves out by default (mirror.topic.properties.exclude)."""
 
 
 def kernel(view: PartitionView) -> Iterator[Finding]:
@@ -59,7 +74,8 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
     for each in last.values():
         yield Examined(cluster=LinkSpec.parse(each.link).destination, origin="mirrored", count=1)
         yield from _differences(each)
-    if view.guarantee.restores_settings and view.settings and not view.partition:
+    promised = view.guarantee.restores_settings or view.guarantee.syncs_topics
+    if promised and view.settings and not view.partition:
         for promotion in view.promotions:
             yield from _restored(view, promotion)
 
@@ -160,6 +176,13 @@ def _differing(
     ours: TopicSettings,
     ever: Sequence[TopicSettings],
 ) -> Sequence[tuple[str, str | None, str | None]]:
+    if view.guarantee.syncs_topics:
+        synced = theirs.settings.keys() - _NOT_SYNCED - view.partition_facts.unknown_settings
+        return [
+            (name, theirs.settings[name], ours.settings.get(name))
+            for name in sorted(synced)
+            if theirs.settings[name] != ours.settings.get(name) and not name.startswith("mirror.")
+        ]
     left_out = {*_NOT_COPIED, *view.partition_facts.unknown_settings, IN_SYNC}
     names = sorted((theirs.settings.keys() | ours.settings.keys()) - left_out)
     found = [(name, theirs.settings.get(name), ours.settings.get(name)) for name in names]
@@ -218,8 +241,8 @@ def _due(scenario: Scenario, _promotions: Sequence[LogPromotion]) -> Due:
 CHECK = Check(
     name="topic-sync",
     guarantee="""If a mirror syncs topics, its destination has each of the source's topics, with as
-        many partitions, the source's settings, and its ACLs. A mirror that changes settings while
-        it mirrors gives the topics those of their home at a failover.""",
+        many partitions, the source's settings, and its ACLs. The settings stay at a failover. A
+        mirror that changes settings while it mirrors gives the topics those of their home then.""",
     source="""KIP-1279 (topics, partitions, configurations and ACLs are synced at each metadata
         refresh)""",
     inputs={"promotions"},
@@ -249,8 +272,8 @@ CHECK = Check(
             name=SETTING,
             meaning="""A setting of the source's topic that mirrors sync by default had another
                 value on the destination, or was not set there, in the same situation. Settings that
-                only the destination has are not compared. After a failover of a mirror that
-                restores settings: a setting was not the home's, or is set on the destination
+                only the destination has are not compared. After a failover: a setting was not the
+                home's; of a mirror that restores settings also: it is set on the destination
                 alone.""",
             sentence="""settings of the topic of {tp} on {cluster} are not those on {source}:
                 {settings}""",
@@ -274,5 +297,5 @@ CHECK = Check(
     unit="topics",
     due_at=_due,
     when="""what is mirrored by a mirror that syncs topics, in a run without a failover; and what
-        was promoted by one that restores their settings, if they were sampled""",
+        was promoted by one that syncs or restores their settings, if they were sampled""",
 )

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from linkflap.harness.guarantees import declared
+from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.partition_facts import Comparison, TopicSettings, Window
 from linkflap.spark_verify.facts.view import PartitionView
@@ -76,8 +78,16 @@ def promoted_with(
     return but(made, settings=settings, unknown_settings=frozenset(unknown))
 
 
+def synced_then(own: Mapping[str, str]) -> PartitionView:
+    """A->B was failed over by Cluster Mirroring; B's topic had these settings after that."""
+    samples = [("A", 1, HOME), ("B", 1, HOME), ("B", 502, own)]
+    seen = promoted_with(*samples)
+    return but(seen, mirror=declared(MirrorSpec(kind="cluster-mirroring", options={})))
+
+
 BEFORE = (("A", 1, HOME), ("B", 1, MIRRORED))
 ACCEPTED |= {
+    "synced": (synced_then({"retention.ms": "1000", "flush.ms": "5"}), {"B/mirrored": 1}),
     "restored": (promoted_with(*BEFORE, ("B", 502, RESTORED)), {"B/mirrored": 1}),
     "restored within seconds": (promoted_with(*BEFORE, ("B", 509, RESTORED)), {"B/mirrored": 1}),
     "changed at home just before": (
@@ -110,6 +120,12 @@ ACCEPTED |= {
         ), {"B/mirrored": 1},
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("own", [{}, {"retention.ms": "-1"}])
+def test_what_a_mirror_synced_stays_when_it_fails_over(own: Mapping[str, str]) -> None:
+    """Nor does anybody change it afterwards."""
+    assert anomalies(NAME, synced_then(own)) == [("setting-differs", "B", -1)]
 
 
 @pytest.mark.parametrize(
