@@ -68,7 +68,18 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-_ANCHOR = time.time_ns() - time.monotonic_ns()
+def _anchor() -> int:
+    """The time of the monotonic clock's zero. A process may be suspended between its readings of
+    the two clocks, so that its times would differ from those of other processes: of many readings,
+    the one that took least time counts."""
+    readings = []
+    for _ in range(100):
+        before, epoch, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        readings.append((after - before, epoch - before))
+    return min(readings)[1]
+
+
+_ANCHOR: Final = _anchor()
 
 
 def now() -> int:

@@ -22,6 +22,7 @@ import pytest
 
 from linkflap.harness.machine import cleanup, docker_package, leases, ledger, process_identity
 from linkflap.harness.machine.leases import Lease
+from linkflap.harness.model import wait
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.threads import all_side_by_side, side_by_side
@@ -452,3 +453,19 @@ def test_side_by_side_raises_the_first_error_in_order() -> None:
     with pytest.raises(ValueError, match="first"):
         all_side_by_side([first, second])
     all_side_by_side([later.set, later.set])
+
+
+def test_a_process_that_is_suspended_between_its_clocks_tells_the_same_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its clients and samplers are other processes, whose times are compared with its own."""
+    steady, epoch, delays = wait._anchor(), time.time_ns, iter([0.05, 0.02])
+
+    def suspended() -> int:
+        for delay in delays:
+            time.sleep(delay)
+            break
+        return epoch()
+
+    monkeypatch.setattr(time, "time_ns", suspended)
+    assert abs(wait._anchor() - steady) < 5_000_000
