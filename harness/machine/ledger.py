@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import tempfile
@@ -262,9 +263,16 @@ def add_made(made: Made) -> None:
     _add("made", made)
 
 
-def remove_made(made: Made) -> None:
-    """It is gone."""
-    _remove("made", made)
+def remove_made(every: Iterable[Made]) -> None:
+    """Removes those of this process that are there; what could not be removed stays in the ledger,
+    for `linkflap clean`."""
+    for made in every:
+        if made in own().made:
+            try:
+                list(rest_leftovers.remove(made))
+                _remove("made", made)
+            except StillThere as error:
+                logging.getLogger("linkflap").warning("%s", error)
 
 
 def add_service(key: str, path: Path) -> None:

@@ -16,9 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from linkflap.harness.machine import ledger, rest_leftovers
-from linkflap.harness.machine.cache import LOG
-from linkflap.harness.machine.engine_leftovers import StillThere
+from linkflap.harness.machine import ledger
 from linkflap.harness.machine.rest_leftovers import Made, NoServer, RestServer, said, unique
 from linkflap.harness.mirrors import mm2_config
 from linkflap.harness.mirrors.mm2 import SETTLE_SECONDS, MirrorMaker, Progress
@@ -120,13 +118,7 @@ class Connectors:
     def close(self) -> None:
         """Removes them; what could not be removed stays in the ledger, for `linkflap clean`."""
         self.alive = False
-        for made in self.made.values():
-            if made in ledger.own().made:
-                try:
-                    list(rest_leftovers.remove(made))
-                    ledger.remove_made(made)
-                except StillThere as error:
-                    LOG.warning("%s", error)
+        ledger.remove_made(self.made.values())
 
 
 def _repeated(step: Callable[[Made, list[str]], bool], made: Made, what: str) -> None:

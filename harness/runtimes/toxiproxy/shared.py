@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
-from linkflap.harness.machine import ledger, rest_leftovers
-from linkflap.harness.machine.cache import LOG
-from linkflap.harness.machine.engine_leftovers import StillThere
+from linkflap.harness.machine import ledger
 from linkflap.harness.machine.rest_leftovers import Made, NoServer, RestServer, unique
 from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
@@ -90,13 +88,7 @@ class SharedToxiproxy(ToxiproxyServer):
 
     def kill(self) -> None:
         """What cannot be deleted stays in the ledger, for `linkflap clean`."""
-        for made in self._made.values():
-            if made in ledger.own().made:
-                try:
-                    list(rest_leftovers.remove(made))
-                    ledger.remove_made(made)
-                except StillThere as error:
-                    LOG.warning("%s", error)
+        ledger.remove_made(self._made.values())
 
     def name_of(self, broker: int) -> str:
         return self._made[broker].name
