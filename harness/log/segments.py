@@ -377,7 +377,9 @@ def _behind_record(data: memoryview, at: int) -> int:
     size, at = layout.read_unsigned_varint(data, at)
     if size & 1 or size < 2 * (layout.SMALLEST_RECORD - 1):
         raise ValueError(f"a record cannot have {size >> 1} bytes")
-    return at + (size >> 1)
+    if (end := at + (size >> 1)) > len(data):
+        raise IndexError(f"a record of {size >> 1} bytes begins {len(data) - at} before the end")
+    return end
 
 
 def _end_of_compressed(segment: Segment, begin: int, codec: int, sound: Sound) -> int:

@@ -141,6 +141,7 @@ def test_a_wrong_length_hides_no_batch_behind_it(tmp_path: Path, length: int) ->
     ("bad", "after"),
     [
         (flipped(batch(3, [record(b"v")]), 61), AFTER),
+        (batch(3, [record(b"v")])[: layout.HEADER_SIZE] + b"\xfe\x7f" + b"v" * 7, AFTER),
         (flipped(batch(3, [record(b"v")], codec="zstd"), layout.HEADER_SIZE), AFTER),
         (flipped(batch(3, [record(b"v")]), layout.HEADER_SIZE - 1), AFTER),
         (changed(batch(3, [record(b"v")]), base_offset=-1), AFTER),
@@ -152,6 +153,7 @@ def test_a_wrong_length_hides_no_batch_behind_it(tmp_path: Path, length: int) ->
     ],
     ids=[
         "size",
+        "beyond",
         "frame",
         "count",
         "offset",
