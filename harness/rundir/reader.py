@@ -105,6 +105,7 @@ class RunReader:
             ) from None
         try:
             run = untrusted_files.decoded(with_current_kinds(content), Run)
+            document = untrusted_files.decoded(content, object)
         except msgspec.DecodeError as error:
             raise InputError(
                 f"{root}/run.json cannot be read ({error}); the run directory is damaged beyond "
@@ -115,7 +116,7 @@ class RunReader:
                 f"{root} has format {run.format}, this linkflap reads format {FORMAT}; use the "
                 "linkflap that wrote it"
             )
-        _refuse_monsters(root, run.scenario, untrusted_files.decoded(content, object))
+        _refuse_monsters(root, run.scenario, document)
         self.run = _with_guarantee(root, run)
         self._clusters = frozenset(cluster.name for cluster in run.scenario.topology.clusters)
         self._manifest = Manifest(root, digests=run.digests and run.status != "running")

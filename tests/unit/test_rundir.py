@@ -408,6 +408,14 @@ def test_rows_claim_no_more_records_than_the_logs_allow(tmp_path: Path, part: st
     assert "its rows claim more than 4194304 records" in damage[-1]["reason"]
 
 
+def test_text_that_is_not_utf_8_in_an_unknown_field_is_refused(tmp_path: Path) -> None:
+    folder = with_document(tmp_path, lambda document: document.update(unknown="text"))
+    content = (folder / "run.json").read_bytes()
+    (folder / "run.json").write_bytes(content.replace(b'"text"', b'"\xff"'))
+    with pytest.raises(InputError, match=r"run\.json cannot be read \(it is not UTF-8"):
+        RunReader(folder)
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
