@@ -32,7 +32,7 @@ from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
 from linkflap.harness.model.events import FaultBite, FaultEnd, FaultHeal, FaultStart, Trigger
 from linkflap.harness.model.faults import KILL, REVERSE, UNCLEAN
 from linkflap.harness.model.guarantee import Guarantee
-from linkflap.harness.model.protocols import Bite, Recorder, World
+from linkflap.harness.model.protocols import Bite, FaultWorld, Recorder
 from linkflap.harness.model.scenario import IN, IN_SYNC, OWN_GROUPS, FaultSpec, Scenario, group_of
 from linkflap.harness.model.texts import counted, nearest
 from linkflap.harness.model.topology import Topology
@@ -362,7 +362,7 @@ class Watcher(Protocol):
 class Player:
     """Plays the faults of one run in its own threads."""
 
-    def __init__(self, schedule: Sequence[FaultSpec], world: World, watcher: Watcher) -> None:
+    def __init__(self, schedule: Sequence[FaultSpec], world: FaultWorld, watcher: Watcher) -> None:
         self._world = world
         self._watcher = watcher
         self._began = now()

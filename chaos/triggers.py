@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient
 
 from linkflap.chaos.faults.base import data_partitions
 from linkflap.harness.model.interference import APIS
-from linkflap.harness.model.protocols import MirrorStage, ReportsStage, World
+from linkflap.harness.model.protocols import FaultWorld, MirrorStage, ReportsStage
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import TopicPartition, is_data_topic
 from linkflap.harness.model.wait import now
@@ -43,25 +43,25 @@ def source(spec: FaultSpec) -> str:
     return spec.on.source
 
 
-def home_partitions(cluster: str, world: World) -> list[tuple[str, int]]:
+def home_partitions(cluster: str, world: FaultWorld) -> list[tuple[str, int]]:
     """(topic, partition) of the data topics whose home is this cluster."""
     return data_partitions(world, world.deployment.topology.named(cluster))
 
 
-def mirror_holds(spec: FaultSpec, world: World, least: int = 1) -> bool:
+def mirror_holds(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
     """The mirror holds records that it has fetched and the destination's replicas do not have yet;
     `:5000`, at least 5000 bytes of them."""
     stage = _mirror_stage(spec, world)
     return stage is not None and stage.held >= least
 
 
-def handing_over(spec: FaultSpec, world: World, least: int = 1) -> bool:
+def handing_over(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
     """The mirror is handing its topics over: a failover has begun and not ended."""
     stage = _mirror_stage(spec, world)
     return stage is not None and stage.handing_over
 
 
-def partly_promoted(spec: FaultSpec, world: World, least: int = 1) -> bool:
+def partly_promoted(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
     """During a failover: the destination's own brokers lead some of the mirrored partitions, and
     not all; `:2`, at least two."""
     destination = spec.on.destination or source(spec)
@@ -76,7 +76,7 @@ def partly_promoted(spec: FaultSpec, world: World, least: int = 1) -> bool:
     return least <= sum(promoted) < len(promoted)
 
 
-def _mirror_stage(spec: FaultSpec, world: World) -> MirrorStage | None:
+def _mirror_stage(spec: FaultSpec, world: FaultWorld) -> MirrorStage | None:
     """The state that the target's mirror reports, or for a cluster the mirror into it. None if the
     mirror does not answer."""
     cluster = spec.target.removeprefix("*->") if spec.target.startswith("*") else source(spec)
@@ -96,7 +96,7 @@ def _mirror_stage(spec: FaultSpec, world: World) -> MirrorStage | None:
     )
 
 
-def _mirrored_partitions(cluster: str, world: World) -> list[tuple[str, int]]:
+def _mirrored_partitions(cluster: str, world: FaultWorld) -> list[tuple[str, int]]:
     """(topic, partition) of the data topics whose home is another cluster."""
     return [
         (name, n)
@@ -106,7 +106,7 @@ def _mirrored_partitions(cluster: str, world: World) -> list[tuple[str, int]]:
     ]
 
 
-def _leaders(cluster: str, world: World) -> dict[tuple[str, int], int]:
+def _leaders(cluster: str, world: FaultWorld) -> dict[tuple[str, int], int]:
     """(topic, partition) -> broker id of its leader, from the cluster's metadata. Empty while the
     cluster does not answer."""
     try:
@@ -124,7 +124,7 @@ def _leaders(cluster: str, world: World) -> dict[tuple[str, int], int]:
     }
 
 
-def rebalancing(spec: FaultSpec, world: World, least: int = 1) -> bool:
+def rebalancing(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
     """A consumer group on the target's source is rebalancing; `:2`, at least two groups."""
     admin = AdminClient(quiet(world.deployment.clusters[source(spec)].bootstrap))
     try:
@@ -137,7 +137,7 @@ def rebalancing(spec: FaultSpec, world: World, least: int = 1) -> bool:
     return len(found.valid) >= least
 
 
-def epochs(spec: FaultSpec, world: World) -> dict[TopicPartition, int]:
+def epochs(spec: FaultSpec, world: FaultWorld) -> dict[TopicPartition, int]:
     """The leader epoch of a partition of the target's source has changed since the fault began to
     wait; `:2`, of at least two partitions.
     """
@@ -160,33 +160,33 @@ class TriggerCondition(Protocol):
     """Whether the condition is true now. `least` is the minimum count; each trigger has its own
     default."""
 
-    def __call__(self, spec: FaultSpec, world: World, least: int = ...) -> bool: ...
+    def __call__(self, spec: FaultSpec, world: FaultWorld, least: int = ...) -> bool: ...
 
 
-def _always(spec: FaultSpec, world: World, least: int = 0) -> bool:
+def _always(spec: FaultSpec, world: FaultWorld, least: int = 0) -> bool:
     """No condition: the fault starts at its time."""
     return True
 
 
-def _open_transactions(spec: FaultSpec, world: World, least: int = 1) -> bool:
+def _open_transactions(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
     """A transaction on the target's source has written records and has not ended; `:3`, at least
     three at once."""
     return world.clients.open_transactions(source(spec)) >= least
 
 
-def _open_partitions(spec: FaultSpec, world: World, least: int = 1) -> bool:
+def _open_partitions(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
     """The last stable offset of a partition on the target's source is below its high watermark;
     `:3`, of at least three partitions."""
     return _count_unstable(source(spec), world) >= least
 
 
-def _open_at_destination(spec: FaultSpec, world: World, least: int = 1) -> bool:
+def _open_at_destination(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
     """A partition on the link's destination has records of a transaction and not its marker; `:3`,
     at least three partitions."""
     return _count_unstable(spec.on.destination or spec.on.source, world) >= least
 
 
-def _count_unstable(cluster: str, world: World) -> int:
+def _count_unstable(cluster: str, world: FaultWorld) -> int:
     """The number of partitions on a cluster whose last stable offset is below the high watermark.
 
     Partitions of every home count, because after a failover the clients of another home write here.
@@ -201,24 +201,24 @@ def _count_unstable(cluster: str, world: World) -> int:
     return sum(stable[tp] < end for tp, end in high.items() if tp in stable)
 
 
-def _commit_in_flight(spec: FaultSpec, world: World, least: int = 1) -> bool:
+def _commit_in_flight(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
     """A commit is in flight on the target's source (requested, not returned); `:2`, at least two at
     once."""
     return world.clients.commits_in_flight(source(spec)) >= least
 
 
-def _transactions_ended(spec: FaultSpec, world: World, least: int = 1) -> bool:
+def _transactions_ended(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
     """A transaction has been committed or aborted on any cluster; `:100`, at least one hundred."""
     return world.clients.transactions_ended() >= least
 
 
-def _under_way(spec: FaultSpec, world: World, least: int = UNDER_WAY) -> bool:
+def _under_way(spec: FaultSpec, world: FaultWorld, least: int = UNDER_WAY) -> bool:
     """1,000 records were acknowledged on the target's source, or the given number: by then every
     kind of client works."""
     return world.clients.acknowledged_since(0, source(spec)) >= least
 
 
-def _seen_on_both_sides(spec: FaultSpec, world: World, least: int = SEEN) -> bool:
+def _seen_on_both_sides(spec: FaultSpec, world: FaultWorld, least: int = SEEN) -> bool:
     """Each workload of readers, on the target's source and on its destination, got 100 records, or
     the given number; and a committed offset was sampled of each group on the source.
 
@@ -232,7 +232,7 @@ def _seen_on_both_sides(spec: FaultSpec, world: World, least: int = SEEN) -> boo
     return not sides or world.clients.groups_on(sides[0]) <= world.sampled_groups(sides[0])
 
 
-def _segments_deleted(spec: FaultSpec, world: World, least: int = 1) -> bool:
+def _segments_deleted(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
     """Retention has deleted segments of every partition on the target's source: each log start
     offset is at least 1, or the given offset."""
     partitions = home_partitions(source(spec), world)
@@ -240,7 +240,7 @@ def _segments_deleted(spec: FaultSpec, world: World, least: int = 1) -> bool:
     return len(starts) == len(partitions) and all(start >= least for start in starts.values())
 
 
-def _mirrored(spec: FaultSpec, world: World, least: int = 100) -> bool:
+def _mirrored(spec: FaultSpec, world: FaultWorld, least: int = 100) -> bool:
     """Both clusters have 100 common offsets of every partition, or the given number: the
     destination's high watermark is that far above the source's log start offset."""
     destination = spec.on.destination
@@ -255,33 +255,33 @@ def _mirrored(spec: FaultSpec, world: World, least: int = 100) -> bool:
 
 
 def _offsets(
-    cluster: str, world: World, partitions: list[tuple[str, int]], which: Bound
+    cluster: str, world: FaultWorld, partitions: list[tuple[str, int]], which: Bound
 ) -> dict[tuple[str, int], int]:
     admin = AdminClient(quiet(world.deployment.clusters[cluster].bootstrap))
     return answered_bounds(admin, partitions, which, within=ANSWERS_WITHIN)
 
 
-def _mirror_behind(spec: FaultSpec, world: World, least: int = 1) -> bool:
+def _mirror_behind(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
     """The mirror is behind its source, so that a kill now interrupts its copying; `:50`, at least
     50 records behind."""
     mirror = world.mirrors.get(spec.target)
     return mirror is not None and (mirror.lag() or 0) >= least
 
 
-def _program_stopped(spec: FaultSpec, world: World, least: int = 1) -> bool:
+def _program_stopped(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
     """A user's program on the target's source has stopped itself with SIGSTOP, to mark a moment at
     which it can be killed.
     """
     return sum(program.any_suspended for program in world.clients.programs(source(spec))) >= least
 
 
-Change = Callable[[FaultSpec, World], Mapping[TopicPartition, int]]
+Change = Callable[[FaultSpec, FaultWorld], Mapping[TopicPartition, int]]
 """Values that a trigger compares with those at the time when the fault began to wait."""
 CHANGES: Mapping[str, Change] = MappingProxyType({"leader-epoch-changed": epochs})
 """Triggers that are true once enough values have changed (default: 1)."""
 
 
-def _requested(api: str, spec: FaultSpec, world: World) -> int:
+def _requested(api: str, spec: FaultSpec, world: FaultWorld) -> int:
     """Recorded programs have sent a request of this API to the target's source since the fault
     began to wait; `:3`, three requests.
     """
@@ -290,7 +290,7 @@ def _requested(api: str, spec: FaultSpec, world: World) -> int:
 
 
 _REQUESTED: Final = "requested:"
-Count = Callable[[FaultSpec, World], int]
+Count = Callable[[FaultSpec, FaultWorld], int]
 COUNTS: Mapping[str, Count] = MappingProxyType(
     {f"{_REQUESTED}{api}": partial(_requested, api) for api in APIS}
 )
@@ -343,14 +343,14 @@ class Condition:
         """Every fault that must have begun."""
         return (*self.after, *self.during)
 
-    def watch(self, spec: FaultSpec, world: World) -> Callable[[], bool]:
+    def watch(self, spec: FaultSpec, world: FaultWorld) -> Callable[[], bool]:
         """A function that returns whether all triggers are true. Triggers of CHANGES compare with
         the values at the time of this call.
         """
         evaluations = [_evaluation(name, least, spec, world) for name, least in self.triggers]
         return lambda: all(one() for one in evaluations)
 
-    def holds(self, spec: FaultSpec, world: World) -> bool:
+    def holds(self, spec: FaultSpec, world: FaultWorld) -> bool:
         """Whether all triggers are true now."""
         return self.watch(spec, world)()
 
@@ -362,7 +362,9 @@ class Condition:
         return _AND.join(terms) or _ALWAYS
 
 
-def _evaluation(name: str, least: int | None, spec: FaultSpec, world: World) -> Callable[[], bool]:
+def _evaluation(
+    name: str, least: int | None, spec: FaultSpec, world: FaultWorld
+) -> Callable[[], bool]:
     """A function that evaluates one trigger."""
     if name in TRIGGERS:
         trigger = TRIGGERS[name]

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from linkflap.harness.model.events import Kind, stamped
-from linkflap.harness.model.protocols import Deployment, Direction, Link, World
+from linkflap.harness.model.protocols import Deployment, Direction, FaultWorld, Link
 from linkflap.topologies import parse
 
 PAIR = parse("A@3.9.2:3->B@3.9.2")
@@ -84,7 +84,7 @@ class Recorder:
         return stamped(event)
 
 
-def world(link: IdleLink, mirror: IdleMirror | None = None, *, stopping: bool = True) -> World:
+def world(link: IdleLink, mirror: IdleMirror | None = None, *, stopping: bool = True) -> FaultWorld:
     """A world with a cluster of one broker. `stopping` makes a bite measure once instead of until
     its deadline."""
     cluster = SimpleNamespace(name="A", brokers={1: SimpleNamespace(state="running")})
@@ -93,7 +93,7 @@ def world(link: IdleLink, mirror: IdleMirror | None = None, *, stopping: bool = 
     )
     mirrors = {"A->B": mirror or IdleMirror()}
     return cast(
-        World,
+        FaultWorld,
         SimpleNamespace(
             deployment=deployment, mirrors=mirrors, recorder=Recorder(), stopping=stopping
         ),
@@ -117,7 +117,9 @@ class Unhurt:
     def cut(self, **_: object) -> None: ...
 
 
-def real_world(deployment: Deployment, *, unhurt: bool = False, stopping: bool = False) -> World:
+def real_world(
+    deployment: Deployment, *, unhurt: bool = False, stopping: bool = False
+) -> FaultWorld:
     """The part of a run's world that faults of links and brokers use. `stopping` makes a bite
     measure once instead of until its deadline."""
     links = {name: Unhurt(link) for name, link in deployment.links.items()}
@@ -125,7 +127,7 @@ def real_world(deployment: Deployment, *, unhurt: bool = False, stopping: bool =
         links=links, clusters=deployment.clusters, topology=deployment.topology
     )
     return cast(
-        World,
+        FaultWorld,
         SimpleNamespace(
             deployment=broken if unhurt else deployment,
             mirrors={},

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.protocols import Bite, Direction, World
+from linkflap.harness.model.protocols import Bite, Direction, FaultWorld
 from linkflap.harness.model.scenario import FaultSpec, Option, Scenario
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
@@ -36,7 +36,7 @@ class FaultBase(ABC):
     options: ClassVar[Mapping[str, OptionAbout]] = {}
     reason: ClassVar[staticmethod[[str, Topology], str | None]]
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         """Raises InputError for an unknown option or value."""
         self._spec, self._world = spec, world
         self._values = settings(spec, self.options)
@@ -110,7 +110,7 @@ Measure = Callable[[], tuple[bool, object]]
 
 
 def watch(
-    world: World,
+    world: FaultWorld,
     observable: str,
     expected: object,
     measure: Measure,
@@ -165,7 +165,7 @@ class Answering:
     """A target that answers round trips. `before`: the seconds of one before the fault; None if it
     was not answered."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FaultWorld) -> None:
         self._world = world
         self.before: float | None = None
 
@@ -179,7 +179,7 @@ class Answering:
         return watch(self._world, observable, expected, measure, within=within)
 
 
-def data_partitions(world: World, names: tuple[str, ...]) -> list[TopicPartition]:
+def data_partitions(world: FaultWorld, names: tuple[str, ...]) -> list[TopicPartition]:
     """The partitions of the run's data topics that are at home on clusters of these names."""
     return [
         (topic, number)

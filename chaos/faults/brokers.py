@@ -35,7 +35,7 @@ from linkflap.harness.model.errors import (
 )
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.protocols import Bite, Broker, Confines, World
+from linkflap.harness.model.protocols import Bite, Broker, Confines, FaultWorld
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import Topology, is_data_topic
 from linkflap.harness.model.wait import until
@@ -65,7 +65,7 @@ def broker_reason(target: str, topology: Topology) -> str | None:
 class BrokerParts(Answering):
     """One broker as the target of one fault."""
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         try:
             self.cluster = world.deployment.clusters[spec.on.cluster]
             self.broker = self.cluster.brokers[spec.on.broker]
@@ -184,7 +184,7 @@ class BrokerFault(FaultBase, ABC):
     expected = "no answer"
     bites_within = BITES_WITHIN
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._parts = BrokerParts(spec, world)
 
@@ -223,7 +223,7 @@ def confines_of(broker: Broker, spec: FaultSpec) -> Confines:
 class ConfinedFault(BrokerFault):
     """A fault of one broker's container. `undo` reverts it, and returns what it has checked."""
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self.confines, self._id = confines_of(self._parts.broker, spec), spec.id
 
@@ -387,7 +387,7 @@ class BrokerDiskFull(_DiskFault):
     observable = "room on the disk of its log directory"
     bites_within = _ENDS_WITHIN
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._spare = int(number(self._values, "spare") * _MEGABYTE)
         self._disk = SmallDisk(self._parts.broker.log_dir)
@@ -461,7 +461,7 @@ class BrokerDiskSlow(_DiskFault):
     observable = "writes to the disk of its log directory"
     bites_within = _BITES_WITHIN
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._rate = int(number(self._values, "rate") * _KILOBYTE)
         broker = self._parts.broker
@@ -535,7 +535,7 @@ class BrokerMemoryLimit(ConfinedFault):
     observable = "memory of its control group"
     bites_within = _MET_WITHIN
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._spare = int(number(self._values, "spare") * _MEGABYTE)
         self._hits_before = 0
@@ -605,7 +605,7 @@ class ClockSkew(BrokerFault):
 
     observable = "times in its own log"
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         seconds = number(self._values, "seconds")
         self._off = seconds if self._values["clock"] == "ahead" else -seconds

@@ -9,7 +9,7 @@ from typing import ClassVar, Final, cast
 from linkflap.chaos.faults.base import FaultBase, wait, watch
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.protocols import Bite, DiedProcess, Moment, Program, World
+from linkflap.harness.model.protocols import Bite, DiedProcess, FaultWorld, Moment, Program
 from linkflap.harness.model.scenario import (
     WITH_TRANSACTIONS,
     FaultSpec,
@@ -93,7 +93,7 @@ class ClientKill(FaultBase):
         ),
     }
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._workload = str(self._values["workload"])
         self._moment = cast(Moment, self._values["moment"])
@@ -182,7 +182,7 @@ class ClientPause(FaultBase):
         "workload": OptionAbout.one_of(*_WORKLOADS, about="whose process is suspended"),
     }
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._workload = str(self._values["workload"])
         self._process: Program | None = None
@@ -249,7 +249,7 @@ class ProgramPause(FaultBase):
     Heal      they run again (the workload has restarted those that exited meanwhile).
     """
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._programs: Sequence[Program] = ()
 

@@ -24,7 +24,7 @@ from linkflap.chaos.faults.brokers import (
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.protocols import Bite, Broker, Cluster, Confines, World
+from linkflap.harness.model.protocols import Bite, Broker, Cluster, Confines, FaultWorld
 from linkflap.harness.model.scenario import (
     READERS,
     WITH_TRANSACTIONS,
@@ -54,7 +54,7 @@ def cluster_reason(target: str, topology: Topology) -> str | None:
     )
 
 
-def cluster_of(spec: FaultSpec, world: World) -> Cluster:
+def cluster_of(spec: FaultSpec, world: FaultWorld) -> Cluster:
     """The target cluster. Raises InputError if the deployment has no cluster of that name."""
     clusters = world.deployment.clusters
     if spec.target not in clusters:
@@ -77,7 +77,7 @@ class ElectedLoss(FaultBase, ABC):
 
     role: ClassVar[str]
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self.cluster: Cluster = cluster_of(spec, world)
         self._parts: BrokerParts | None = None
@@ -250,7 +250,7 @@ class RollingRestart(FaultBase):
               partition that it holds.
     """
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._parts = [
             BrokerParts(replace(spec, target=f"{spec.target}/{number}"), world)
@@ -322,7 +322,7 @@ class RollingUpgrade(RollingRestart):
         "to": OptionAbout.one_of(*_TARGETS, about="the release that all brokers run in the end"),
     }
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._to = str(self._values["to"])
         runs = world.deployment.clusters[spec.target].kafka
@@ -423,7 +423,7 @@ class NetworkPartition(ConfinedFault):
         ),
     }
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         broker, peer = self._parts.broker, int(base.number(self._values, "peer"))
         others = [

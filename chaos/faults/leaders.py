@@ -28,7 +28,7 @@ from linkflap.harness.model.errors import FaultError, LinkflapError
 from linkflap.harness.model.events import LostRange
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.payload import FOREIGN
-from linkflap.harness.model.protocols import Bite, Broker, Cluster, World
+from linkflap.harness.model.protocols import Bite, Broker, Cluster, FaultWorld
 from linkflap.harness.model.scenario import IN_SYNC, FaultSpec
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
 from linkflap.harness.model.wait import now
@@ -57,7 +57,7 @@ class PartitionMetadata:
 class _LeaderFault(FaultBase):
     """A fault of the leaders of one cluster's partitions. `_before`: their metadata before it."""
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._cluster = cluster_of(spec, world)
         self._before: dict[TopicPartition, PartitionMetadata] = {}
@@ -120,7 +120,7 @@ class LeadershipMove(_LeaderFault):
         ),
     }
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._of = str(self._values["of"])
         self._wanted: dict[TopicPartition, tuple[int, ...]] = {}
@@ -305,7 +305,7 @@ class UncleanElection(_LeaderFault):
     needs three brokers: two are the quorum. The loss is declared in harness.guarantees.allowed.
     """
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._in_sync: dict[str, str | None] = {}
         self._elected = -1

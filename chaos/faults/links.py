@@ -34,7 +34,7 @@ from linkflap.harness.model.errors import (
 )
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.protocols import Bite, Certificate, Direction, World, is_running
+from linkflap.harness.model.protocols import Bite, Certificate, Direction, FaultWorld, is_running
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.security import beside, secured
 from linkflap.harness.model.threads import Background
@@ -68,7 +68,7 @@ def link_reason(target: str, topology: Topology) -> str | None:
 class LinkPath(Answering):
     """One link as the target of one fault."""
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         try:
             self.link = world.deployment.links[spec.target]
         except KeyError:
@@ -179,7 +179,7 @@ class LinkPath(Answering):
 class LinkFault(FaultBase, ABC):
     """A fault of one link. `_values` are its options."""
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._path = LinkPath(spec, world)
 
@@ -261,7 +261,7 @@ class LinkFlap(LinkFault):
         "seed": OptionAbout(default=0, about="of the random jitter"),
     }
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._down, self._up, self._jitter = (
             number(self._values, name) for name in ("down", "up", "jitter")
@@ -354,7 +354,7 @@ class LinkHalfOpen(LinkFault):
         ),
     }
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._stalled = direction(self._values, "stalled")
         self._delivered_before = False
@@ -426,7 +426,7 @@ class LinkLatency(LinkFault):
         ),
     }
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._latency, self._jitter = (
             number(self._values, "latency"),
@@ -493,7 +493,7 @@ class LinkBandwidth(LinkFault):
         "rate": OptionAbout(default=100, low=1, about="KB/s per connection"),
     }
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._rate = number(self._values, "rate")
         self._size = max(LEAST_BYTES, int(self._rate * 1000 * MEASURED_SECONDS))
@@ -558,7 +558,7 @@ class CertificateShown(FaultBase):
     refused_for: ClassVar[str]
     """A part of the error of a client that refuses the certificate (OpenSSL's text)."""
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._path = LinkPath(spec, world)
         self._cluster = world.deployment.clusters[self._path.link.source]

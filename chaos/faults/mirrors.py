@@ -28,9 +28,9 @@ from linkflap.harness.model.protocols import (
     Administered,
     Bite,
     FailoverKind,
+    FaultWorld,
     Mirror,
     PlayedVerbs,
-    World,
 )
 from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.threads import side_by_side
@@ -56,7 +56,7 @@ def _no_link(target: str, topology: Topology, sentence: str) -> str | None:
     return sentence.format(target, ", ".join(links) or "no link")
 
 
-def target_of(spec: FaultSpec, world: World, does: str) -> Mirror:
+def target_of(spec: FaultSpec, world: FaultWorld, does: str) -> Mirror:
     """The mirror to which a fault `does` something. Raises InputError."""
     if spec.target not in world.mirrors:
         known = ", ".join(sorted(world.mirrors)) or "none"
@@ -66,7 +66,7 @@ def target_of(spec: FaultSpec, world: World, does: str) -> Mirror:
     return world.mirrors[spec.target]
 
 
-def mirror_of(spec: FaultSpec, world: World) -> Administered:
+def mirror_of(spec: FaultSpec, world: FaultWorld) -> Administered:
     """The mirror of the target link. Raises InputError."""
     mirror = target_of(spec, world, "targets")
     if not isinstance(mirror, Administered):
@@ -77,7 +77,7 @@ def mirror_of(spec: FaultSpec, world: World) -> Administered:
     return mirror
 
 
-def mirror_to(cluster: str, world: World) -> Administered:
+def mirror_to(cluster: str, world: FaultWorld) -> Administered:
     """A running mirror into a cluster. Raises FaultError if there is none."""
     for mirror in world.mirrors.values():
         if mirror.alive and mirror.link.destination == cluster and isinstance(mirror, Administered):
@@ -112,7 +112,7 @@ class _Failover(FaultBase):
 
     restores = False
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._mirror = target_of(spec, world, "fails over")
         link = self._mirror.link
@@ -278,7 +278,7 @@ class FailoverForced(_Failover):
         ),
     }
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._open_transactions = 0
         self._asked = world.clients.transactional or "least_open" in spec.options
@@ -409,7 +409,7 @@ class MirrorKill(FaultBase):
     After a reversal (`mirror-reverse`) the mirror is the one of the reverse link.
     """
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._mirror = target_of(spec, world, "targets")
         self._alive_before = False
@@ -470,7 +470,7 @@ class MirrorReverse(FaultBase):
     Heal      the reverse mirror is alive. It and the brokers stay up.
     """
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         link = target_of(spec, world, "reverses").link
         self._cluster = world.deployment.clusters[link.source]
@@ -587,7 +587,7 @@ class MirrorSourceMoved(FaultBase):
               records that the source had by then have arrived.
     """
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._mirror = mirror_of(spec, world)
         on = Target.parse(spec.target)
@@ -689,7 +689,7 @@ class MirrorVerbs(FaultBase):
         ),
     }
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._mirror = mirror_of(spec, world)
         self._steps, self._seed = int(self._values["steps"]), f"{spec.id} {self._values['seed']}"

@@ -27,7 +27,7 @@ from linkflap.harness.model.interference import (
     legal_errors,
 )
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.protocols import Bite, WireRecorder, World
+from linkflap.harness.model.protocols import Bite, FaultWorld, WireRecorder
 from linkflap.harness.model.scenario import FaultSpec, Option, Scenario, clusters_of
 from linkflap.harness.model.topology import ANY_NAME
 
@@ -83,7 +83,7 @@ class _OnTheWire(FaultBase):
     does: ClassVar[Does]
     shows: ClassVar[str]
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         """Raises InputError, also for options that contradict each other."""
         super().__init__(spec, world)
         self._before = 0

@@ -23,7 +23,7 @@ from linkflap.chaos.faults.clusters import cluster_of, cluster_reason
 from linkflap.harness.model import events
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.protocols import Bite, Mirror, ReportsGivenUpTopics, World
+from linkflap.harness.model.protocols import Bite, FaultWorld, Mirror, ReportsGivenUpTopics
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import RECREATED, is_data_topic, topic_name
 from linkflap.harness.model.wait import patient, until
@@ -86,7 +86,7 @@ def _whole(found: Sequence[str], kind: str, count: int) -> bool:
     return list(dict.fromkeys(found)) == [f"{kind} {n}" for n in range(count)]
 
 
-def reached(home: str, world: World) -> Sequence[str]:
+def reached(home: str, world: FaultWorld) -> Sequence[str]:
     """The home cluster, and all clusters to which running mirrors copy its topics, directly or in
     several hops.
     """
@@ -135,7 +135,7 @@ class TopicRecreated(FaultBase):
         ),
     }
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._cut = self._values["links"] == "cut"
         self._home, self._owner = cluster_of(spec, world).name, spec.id
@@ -376,7 +376,7 @@ class PartitionsAdded(FaultBase):
         ),
     }
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._add = int(number(self._values, "add"))
         cluster_of(spec, world)  # raises InputError
@@ -480,7 +480,7 @@ class RecordsDeletion(FaultBase):
     for those above.
     """
 
-    def __init__(self, spec: FaultSpec, world: World) -> None:
+    def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         cluster_of(spec, world)  # raises InputError
         self._home = spec.target

@@ -38,7 +38,7 @@ from linkflap.harness.machine.attached_leftovers import Attached
 from linkflap.harness.machine.broker_commands import BrokerCommand
 from linkflap.harness.machine.engine_leftovers import StillThere
 from linkflap.harness.machine.process_identity import Identity, alive, identify
-from linkflap.harness.machine.rest_leftovers import Made
+from linkflap.harness.machine.rest_leftovers import RestObject
 from linkflap.harness.model.errors import FaultError, SetupError
 from linkflap.harness.model.wait import until
 
@@ -86,7 +86,7 @@ class OwnerEntry:
     mounts: tuple[str, ...] = ()
     attached: tuple[Attached, ...] = ()
     broken: tuple[BrokerCommand, ...] = ()
-    made: tuple[Made, ...] = ()
+    made: tuple[RestObject, ...] = ()
     serves: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -258,12 +258,12 @@ def remove_broken(undo: BrokerCommand) -> None:
     _remove("broken", undo)
 
 
-def add_made(made: Made) -> None:
+def add_made(made: RestObject) -> None:
     """A connector or proxy that is going to be made, and must not outlive this process."""
     _add("made", made)
 
 
-def remove_made(every: Iterable[Made]) -> None:
+def remove_made(every: Iterable[RestObject]) -> None:
     """Removes those of this process that are there; what could not be removed stays in the ledger,
     for `linkflap clean`."""
     for made in every:

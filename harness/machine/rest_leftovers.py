@@ -113,7 +113,7 @@ def unique(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class RestObject:
     """A connector or a proxy of a run's. `cluster_id`: that of the Kafka cluster which the Connect
     cluster said that it is on."""
 
@@ -130,7 +130,7 @@ class Made:
         return f"{self.kind} {self.name} on {self.server.url}"
 
 
-def remove(made: Made) -> Iterator[str]:
+def remove(made: RestObject) -> Iterator[str]:
     """Removes it, and yields its name if it was there. Raises StillThere if it is left, or if
     another server answers there by now."""
     try:
@@ -155,7 +155,7 @@ def remove(made: Made) -> Iterator[str]:
         yield str(made)
 
 
-def _elsewhere(made: Made) -> str:
+def _elsewhere(made: RestObject) -> str:
     """Which other Kafka cluster the Connect cluster at this address is on; empty: none."""
     answer = made.server.ask("GET", "/")
     try:
@@ -175,7 +175,7 @@ _STEPS: Final = {
 }
 
 
-def _done(made: Made, steps: list[tuple[str, str]], last: list[str]) -> bool:
+def _done(made: RestObject, steps: list[tuple[str, str]], last: list[str]) -> bool:
     """Takes the next steps, up to one that the server refuses, which it says in `last`."""
     while steps:
         method, path = steps[0]

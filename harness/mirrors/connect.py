@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from linkflap.harness.machine import ledger
-from linkflap.harness.machine.rest_leftovers import Made, NoServer, RestServer, said, unique
+from linkflap.harness.machine.rest_leftovers import NoServer, RestObject, RestServer, said, unique
 from linkflap.harness.mirrors import mm2_config
-from linkflap.harness.mirrors.mm2 import SETTLE_SECONDS, MirrorMaker, Progress
+from linkflap.harness.mirrors.mm2 import SETTLE_SECONDS, MirrorMaker, MirrorProgress
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.protocols import Deployment, Mirror, Recorder, Service
 from linkflap.harness.model.scenario import MirrorSpec
@@ -55,7 +55,7 @@ class Connectors:
         """`settings`: class of a connector -> its settings."""
         self.server, self._settings, self.alive = server, settings, False
         self.made = {
-            name: Made(
+            name: RestObject(
                 kind="connector",
                 name=unique(
                     f"{hyphen_free(each['source.cluster.alias'])}-"
@@ -75,7 +75,7 @@ class Connectors:
             _repeated(partial(self._taken, name), made, "to be made")
         self.alive = True
 
-    def _taken(self, name: str, made: Made, last: list[str]) -> bool:
+    def _taken(self, name: str, made: RestObject, last: list[str]) -> bool:
         answer = self.server.ask(
             "PUT", f"{made.path}/config", {**self._settings[name], "name": made.name}
         )
@@ -96,12 +96,12 @@ class Connectors:
             _repeated(self._stopped, made, "to stop")
         self.alive = False
 
-    def _asked_to_stop(self, made: Made, last: list[str]) -> bool:
+    def _asked_to_stop(self, made: RestObject, last: list[str]) -> bool:
         answer = self.server.ask("PUT", f"{made.path}/stop")
         last.append(said(answer))
         return answer.ok or answer.status_code == 404
 
-    def _stopped(self, made: Made, last: list[str]) -> bool:
+    def _stopped(self, made: RestObject, last: list[str]) -> bool:
         answer = self.server.ask("GET", f"{made.path}/status")
         last.append(said(answer))
         if not answer.ok:
@@ -121,7 +121,7 @@ class Connectors:
         ledger.remove_made(self.made.values())
 
 
-def _repeated(step: Callable[[Made, list[str]], bool], made: Made, what: str) -> None:
+def _repeated(step: Callable[[RestObject, list[str]], bool], made: RestObject, what: str) -> None:
     """Repeats a step until it is done. It notes what Connect says against it. Raises
     DeadlineExceeded."""
     last: list[str] = []
@@ -134,7 +134,7 @@ def _repeated(step: Callable[[Made, list[str]], bool], made: Made, what: str) ->
     )
 
 
-class RestProgress(Progress):
+class RestProgress(MirrorProgress):
     """What Connect's REST API says about the connectors of one link."""
 
     def __init__(self, server: RestServer, connectors: Connectors) -> None:
@@ -193,7 +193,7 @@ class SharedMirrorMaker(MirrorMaker):
         deployment.at_close(self._connectors.close)
         return self._connectors
 
-    def _watched(self) -> Progress:
+    def _watched(self) -> MirrorProgress:
         return RestProgress(self._connectors.server, self._connectors)
 
     def _see(self) -> str:

@@ -76,7 +76,7 @@ class StateChange:
     trace: str
 
 
-class Progress(ABC):
+class MirrorProgress(ABC):
     """What Connect says about the connectors of one link. Not thread-safe."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class Progress(ABC):
             self.positions.pop(partition, None)
 
 
-class ConnectProgress(Progress):
+class ConnectProgress(MirrorProgress):
     """Connect's compacted internal topics of one link, as tables."""
 
     def __init__(self, link: LinkSpec, bootstrap: str) -> None:
@@ -298,7 +298,7 @@ class MirrorMaker(MirrorBase):
             arguments=[_FILE, "--clusters", self.link.destination],
         )
 
-    def _watched(self) -> Progress:
+    def _watched(self) -> MirrorProgress:
         return ConnectProgress(self.link, self._destination.bootstrap)
 
     def _see(self) -> str:

@@ -1,7 +1,7 @@
 """The seams of linkflap: the protocols that faults, mirrors and workloads implement, and those of
 the objects that they receive.
 
-A fault receives the `World` and nothing else. Only `harness.runtimes` knows whether a Broker, a
+A fault receives the `FaultWorld` and nothing else. Only `harness.runtimes` knows whether a Broker, a
 Link or a Service is a process or a container. Every method here blocks until its effect is there (a
 killed broker is dead, a cut link refuses) or raises.
 """
@@ -673,7 +673,7 @@ class Mirror(Protocol):
         """
 
 
-class World(Protocol):
+class FaultWorld(Protocol):
     """Everything that a fault may use."""
 
     @property

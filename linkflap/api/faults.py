@@ -163,7 +163,7 @@ Direction = Literal["requests", "responses"]
 
 
 @final
-class Link:
+class BreakableLink:
     """A link (`A->B`), or the proxied path of clients to a cluster (`*->A`)."""
 
     def __init__(self, name: str, bootstrap: str, fault: Callable[..., Window]) -> None:
@@ -188,7 +188,7 @@ class Link:
 
 
 @final
-class Broker:
+class BreakableBroker:
     """One broker, `A/1`."""
 
     def __init__(self, name: str, address: str, fault: Callable[..., Window]) -> None:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final, Literal, final
 
 from linkflap.api import runs
-from linkflap.api.faults import Broker, Faults, Link, Window
+from linkflap.api.faults import BreakableBroker, BreakableLink, Faults, Window
 from linkflap.api.runs import Judged
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import KILL
@@ -89,7 +89,7 @@ class World:
         return self._deployment.clusters
 
     @property
-    def links(self) -> Mapping[str, Link]:
+    def links(self) -> Mapping[str, BreakableLink]:
         """By name: links, their reverses, and `*->A`, the proxied path of ordinary clients, for
         every cluster."""
         return MappingProxyType({name: self.link(name) for name in self._deployment.links})
@@ -118,20 +118,20 @@ class World:
             raise InputError('nothing is recorded on the wire here; deploy with record="wire"')
         return self._deployment.recorders[name].bootstrap
 
-    def link(self, name: str) -> Link:
+    def link(self, name: str) -> BreakableLink:
         """A link, `A->B`, or the proxied path of clients to a cluster, `*->A`. Raises
         InputError."""
         self._known("link", name, self._deployment.links)
-        return Link(name, self._deployment.links[name].bootstrap, self.fault)
+        return BreakableLink(name, self._deployment.links[name].bootstrap, self.fault)
 
-    def broker(self, name: str) -> Broker:
+    def broker(self, name: str) -> BreakableBroker:
         """A broker, `A/1`. Raises InputError."""
         brokers = {
             f"{c.name}/{number}": broker
             for c in self.clusters.values()
             for number, broker in c.brokers.items()
         }
-        return Broker(
+        return BreakableBroker(
             self._known("broker", name, brokers), brokers[name].client_address, self.fault
         )
 

@@ -17,7 +17,7 @@ from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import BrokerDied, MirrorCrashed, RecorderDied
 from linkflap.harness.model.faults import Target
-from linkflap.harness.model.protocols import Broker, World
+from linkflap.harness.model.protocols import Broker, FaultWorld
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.wait import now
 from linkflap.recording.world import RunWorld
@@ -33,7 +33,7 @@ class UnexpectedExits:
     `mirrors` the links whose mirrors did."""
 
     def __init__(
-        self, world: World, under_way: Callable[[], Sequence[FaultSpec]], found: list[str]
+        self, world: FaultWorld, under_way: Callable[[], Sequence[FaultSpec]], found: list[str]
     ) -> None:
         self._world, self._under_way, self._found = world, under_way, found
         self._seen: set[str] = set()

@@ -17,7 +17,7 @@ from linkflap.harness.workloads.clients import WorkloadClients
 
 @dataclass(slots=True, kw_only=True)
 class RunWorld:
-    """The World that faults see, and what the run itself needs beside it."""
+    """The FaultWorld that faults see, and what the run itself needs beside it."""
 
     deployment: Deployment
     mirrors: dict[str, Mirror]

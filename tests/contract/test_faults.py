@@ -12,7 +12,7 @@ import pytest
 
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, check_options, links
 from linkflap.harness.model.errors import FaultError, InputError
-from linkflap.harness.model.protocols import World
+from linkflap.harness.model.protocols import FaultWorld
 from linkflap.harness.model.scenario import FaultSpec, Option
 from tests.idle_world import PAIR, IdleLink, IdleMirror, Recorder, world
 
@@ -112,7 +112,7 @@ def test_container_faults_are_refused_without_containers(name: str) -> None:
         clusters={"A": SimpleNamespace(name="A", brokers=brokers)}, topology=PAIR
     )
     nowhere = cast(
-        World, SimpleNamespace(deployment=deployment, recorder=Recorder(), stopping=True)
+        FaultWorld, SimpleNamespace(deployment=deployment, recorder=Recorder(), stopping=True)
     )
     with pytest.raises(InputError, match="run it with --runtime docker"):
         FAULTS[name](spec(name, target="A/1"), nowhere)

@@ -37,7 +37,7 @@ from linkflap.harness.mirrors.cluster_mirroring.mirror import ClusterMirror
 from linkflap.harness.mirrors.cluster_mirroring.state_topic import differing, ids_of, latest, read
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.events import ComparedTopic
-from linkflap.harness.model.protocols import Bite, Cluster, Deployment, World
+from linkflap.harness.model.protocols import Bite, Cluster, Deployment, FaultWorld
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Option
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
@@ -330,7 +330,7 @@ class Mirrored:
             stopping=False,
             topics={TOPIC: 3},
         )
-        played = FAULTS[fault](spec, cast(World, world))
+        played = FAULTS[fault](spec, cast(FaultWorld, world))
         try:
             played.inject()
             self.write()

@@ -15,7 +15,7 @@ from linkflap.chaos.faults import FAULTS
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import FaultError
-from linkflap.harness.model.protocols import Deployment, Mirror, World
+from linkflap.harness.model.protocols import Deployment, FaultWorld, Mirror
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.model.wait import now
 from linkflap.harness.wire.offsets import bounds, quiet
@@ -80,7 +80,7 @@ class OneClient:
 
 @dataclass
 class Stage:
-    """The World of these tests."""
+    """The FaultWorld of these tests."""
 
     deployment: Deployment
     mirrors: dict[str, Mirror]
@@ -139,7 +139,7 @@ def test_a_killed_worker_comes_back_and_planned_drains_even_what_an_open_transac
 ) -> None:
     """Commits after an open transaction are no lag for a mirror that reads committed, and must be
     mirrored all the same."""
-    mirror, kill = stage.mirrors["A->B"], FAULTS["mirror-kill"](KILL, cast(World, stage))
+    mirror, kill = stage.mirrors["A->B"], FAULTS["mirror-kill"](KILL, cast(FaultWorld, stage))
     try:
         kill.inject()
         killed, alive = kill.bite(), mirror.alive
@@ -157,7 +157,7 @@ def test_a_killed_worker_comes_back_and_planned_drains_even_what_an_open_transac
     other.begin_transaction()
     other.produce(TOPIC, b"behind", partition=0)
     other.commit_transaction(30)
-    fault = FAULTS["failover-planned"](spec("failover-planned"), cast(World, stage))
+    fault = FAULTS["failover-planned"](spec("failover-planned"), cast(FaultWorld, stage))
     fault.inject()
     bite = fault.bite()
     assert (bite.bit, bite.measured) == (True, 3)
@@ -180,7 +180,7 @@ def test_a_killed_worker_comes_back_and_planned_drains_even_what_an_open_transac
 def test_planned_is_given_up_when_the_run_ends_before_the_mirror_drained(stage: Stage) -> None:
     stage.deployment.links["A->B"].cut()
     stage.clients.write(1)
-    fault = FAULTS["failover-planned"](spec("failover-planned"), cast(World, stage))
+    fault = FAULTS["failover-planned"](spec("failover-planned"), cast(FaultWorld, stage))
     stage.stopping = True
     with pytest.raises(FaultError, match="was abandoned: the run is ending"):
         fault.inject()
@@ -201,7 +201,7 @@ def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(
     stage.clients.write(20)
     eventually("the mirror to catch up", lambda: stage.mirrors["A->B"].lag() == 0)
     stage.clients.begin()
-    fault = FAULTS["failover-forced"](spec("failover-forced"), cast(World, stage))
+    fault = FAULTS["failover-forced"](spec("failover-forced"), cast(FaultWorld, stage))
     before = now()
     fault.inject()
     bite = fault.bite()

@@ -13,7 +13,7 @@ import pytest
 
 from linkflap.harness.machine import ledger
 from linkflap.harness.machine.leases import Lease
-from linkflap.harness.machine.rest_leftovers import Made
+from linkflap.harness.machine.rest_leftovers import RestObject
 from linkflap.harness.model.errors import FaultError, InputError, SetupError
 from linkflap.harness.model.events import Event, Kind, ProxyRebuilt, of_kind
 from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
@@ -284,7 +284,7 @@ def test_a_taken_port_is_named(echoing: Peer, ports: list[int], tmp_path: Path) 
         link.cut()
 
 
-def noted(port: int) -> list[Made]:
+def noted(port: int) -> list[RestObject]:
     """What this process has on the server with its API on this port."""
     return [made for made in ledger.own().made if made.server.url.endswith(f":{port}")]
 

@@ -22,7 +22,7 @@ from linkflap.harness.machine.attached_leftovers import Attached
 from linkflap.harness.machine.engine_leftovers import StillThere
 from linkflap.harness.machine.ledger import OwnerEntry
 from linkflap.harness.machine.process_identity import Identity
-from linkflap.harness.machine.rest_leftovers import Made, RestServer
+from linkflap.harness.machine.rest_leftovers import RestObject, RestServer
 from linkflap.harness.mirrors import mm2_config
 from linkflap.harness.mirrors.connect import Connectors, RestProgress, check_server, release
 from linkflap.harness.model.errors import InputError
@@ -266,7 +266,9 @@ def test_what_connect_refuses_is_said_in_its_words_and_a_lost_connector_ends_the
 def test_nothing_is_removed_on_another_server_or_without_an_answer(
     served: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = Made(kind="connector", name="x", server=RestServer(url=served.url), cluster_id="old")
+    made = RestObject(
+        kind="connector", name="x", server=RestServer(url=served.url), cluster_id="old"
+    )
     served.script["GET /"] = [(200, ROOT)]
     with pytest.raises(StillThere, match=r"another one by now, on cluster.id of-b"):
         list(rest_leftovers.remove(made))
@@ -275,18 +277,18 @@ def test_nothing_is_removed_on_another_server_or_without_an_answer(
         list(rest_leftovers.remove(made))
     assert served.asked == ["GET /"] * 2
     nobody = RestServer(url="http://127.0.0.1:9")
-    gone = Made(kind="connector", name="x", server=nobody)
+    gone = RestObject(kind="connector", name="x", server=nobody)
     with pytest.raises(StillThere, match=r"connector x on http://127\.0\.0\.1:9 is left"):
         list(rest_leftovers.remove(gone))
     # a Toxiproxy that has ended has no proxies any more
-    assert not list(rest_leftovers.remove(Made(kind="proxy", name="x", server=nobody)))
+    assert not list(rest_leftovers.remove(RestObject(kind="proxy", name="x", server=nobody)))
     monkeypatch.setenv("LOGIN", "username=me\npassword=secret\n")
     there = RestServer.parse(f"{served.url}{{env:LOGIN}}")
     served.script |= {
         "GET /proxies/x": [(200, {}), (404, None)],
         "DELETE /proxies/x": [(204, None)],
     }
-    removed = list(rest_leftovers.remove(Made(kind="proxy", name="x", server=there)))
+    removed = list(rest_leftovers.remove(RestObject(kind="proxy", name="x", server=there)))
     assert removed == [f"proxy x on {served.url}"]
     assert served.asked[-1] == "GET /proxies/x Basic bWU6c2VjcmV0"
 
@@ -295,7 +297,7 @@ def test_topics_stay_as_long_as_a_connector_is_left_that_would_make_them_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(attached_leftovers, "remove", lambda *_, **__: iter(["the topics"]))
-    made = Made(kind="connector", name="x", server=RestServer(url="http://127.0.0.1:9"))
+    made = RestObject(kind="connector", name="x", server=RestServer(url="http://127.0.0.1:9"))
     theirs = Attached(name="A", bootstrap="x:1", id="i", clusters=("A",), had_heartbeats=False)
     entry = OwnerEntry(owner=Identity(pid=2**30, born="x"), attached=(theirs,), made=(made,))
     with pytest.raises(StillThere, match="connector x"):

@@ -28,7 +28,7 @@ from linkflap.harness.machine import cache, ledger
 from linkflap.harness.model.errors import FaultError, InputError, SetupError
 from linkflap.harness.model.events import Event, FaultBite, LostRange
 from linkflap.harness.model.history import Watermark
-from linkflap.harness.model.protocols import Broker, World
+from linkflap.harness.model.protocols import Broker, FaultWorld
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.rundir import RunWriter
@@ -104,7 +104,7 @@ def fault(brokers: int = 3) -> Any:
     world = SimpleNamespace(
         deployment=SimpleNamespace(clusters={"A": cluster}), topics={"A.t": 2}, stopping=True
     )
-    return UncleanElection(spec(), cast(World, world))
+    return UncleanElection(spec(), cast(FaultWorld, world))
 
 
 def led(leader: int, *replicas: int) -> PartitionMetadata:
@@ -113,7 +113,7 @@ def led(leader: int, *replicas: int) -> PartitionMetadata:
 
 def test_a_cluster_that_is_not_there_is_refused() -> None:
     world = cast(
-        World, SimpleNamespace(deployment=SimpleNamespace(clusters={"A": None, "B": None}))
+        FaultWorld, SimpleNamespace(deployment=SimpleNamespace(clusters={"A": None, "B": None}))
     )
     with pytest.raises(InputError, match="the clusters are A, B"):
         UncleanElection(spec("C"), world)
@@ -332,7 +332,7 @@ def test_a_mirror_that_moves_offsets_is_refused_with_the_reason_and_not_drawn() 
 def test_a_rate_at_which_no_broker_starts_is_refused() -> None:
     broker = SimpleNamespace(cluster="A", id=1, log_dir=Path("/nowhere/data"))
     clusters = {"A": SimpleNamespace(name="A", brokers={1: broker})}
-    world = cast(World, SimpleNamespace(deployment=SimpleNamespace(clusters=clusters)))
+    world = cast(FaultWorld, SimpleNamespace(deployment=SimpleNamespace(clusters=clusters)))
     spec = FaultSpec(
         id="f", fault="broker-disk-slow", target="A/1", at=0, duration=1, options={"rate": 8.0}
     )
@@ -464,7 +464,7 @@ def test_releases_are_ordered_and_folders_are_neither_older_nor_newer(
 
 def test_to_the_same_or_an_older_release_is_refused() -> None:
     cluster = SimpleNamespace(kafka="4.2.0", brokers={})
-    world = cast(World, SimpleNamespace(deployment=SimpleNamespace(clusters={"A": cluster})))
+    world = cast(FaultWorld, SimpleNamespace(deployment=SimpleNamespace(clusters={"A": cluster})))
     for to in ("4.2.0", "4.1.2"):
         with pytest.raises(
             InputError, match=r"it runs 4\.2\.0, and \S+ is no newer; name a newer one"
@@ -559,13 +559,13 @@ class SkewedBroker:
         self.done.append("start")
 
 
-def world(done: list[str], log: Path) -> World:
+def world(done: list[str], log: Path) -> FaultWorld:
     cluster = SimpleNamespace(
         name="A", brokers={1: SkewedBroker(done, log)}, bootstrap="127.0.0.1:1"
     )
     skew = lambda cluster, broker, seconds: done.append(f"{cluster}/{broker} {seconds:+g}")  # noqa: E731
     return cast(
-        World,
+        FaultWorld,
         SimpleNamespace(
             deployment=SimpleNamespace(clusters={"A": cluster}, skew_clock=skew), stopping=True
         ),

@@ -16,7 +16,7 @@ from linkflap.chaos.faults.mirrors import MirrorSourceMoved
 from linkflap.chaos.schedule import check
 from linkflap.chaos.triggers import TRIGGERS
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
-from linkflap.harness.model.protocols import Administered, PlayedVerbs, World
+from linkflap.harness.model.protocols import Administered, FaultWorld, PlayedVerbs
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Option
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.recording.unexpected_exits import ends_broker
@@ -59,7 +59,7 @@ class Clients:
 
 def fault(clients: Clients, *, stopping: bool = False, **options: Option) -> ClientKill:
     spec = FaultSpec(id="f", fault="client-kill", target="A", at=0, duration=0, options=options)
-    return ClientKill(spec, cast(World, SimpleNamespace(clients=clients, stopping=stopping)))
+    return ClientKill(spec, cast(FaultWorld, SimpleNamespace(clients=clients, stopping=stopping)))
 
 
 def test_client_kill_chooses_clients_and_moment_by_its_options(
@@ -135,7 +135,7 @@ def test_a_commit_in_flight_is_a_trigger() -> None:
             commits_in_flight=lambda cluster, count=count: count if cluster == "A" else 9
         )
         assert TRIGGERS["commit-in-flight"](
-            spec, cast(World, SimpleNamespace(clients=clients))
+            spec, cast(FaultWorld, SimpleNamespace(clients=clients))
         ) is (count > 0)
 
 
@@ -175,7 +175,7 @@ class PausedClients:
 
 def pause(clients: PausedClients, *, stopping: bool = True, **options: Option) -> ClientPause:
     spec = FaultSpec(id="f", fault="client-pause", target="A", at=0, duration=0, options=options)
-    return ClientPause(spec, cast(World, SimpleNamespace(clients=clients, stopping=stopping)))
+    return ClientPause(spec, cast(FaultWorld, SimpleNamespace(clients=clients, stopping=stopping)))
 
 
 def test_client_pause_bites_when_the_process_is_suspended() -> None:
@@ -273,7 +273,7 @@ class Proxies:
             self.wanted.remove(owner)
 
 
-def world(mirror: object, proxies: Proxies | None = None) -> World:
+def world(mirror: object, proxies: Proxies | None = None) -> FaultWorld:
     def cluster(name: str) -> SimpleNamespace:
         brokers = {1: SimpleNamespace(client_address=f"{name}:9", state="running")}
         return SimpleNamespace(name=name, bootstrap=name, brokers=brokers)
@@ -284,7 +284,7 @@ def world(mirror: object, proxies: Proxies | None = None) -> World:
         topology=parse("A->B"),
     )
     return cast(
-        World,
+        FaultWorld,
         SimpleNamespace(
             deployment=deployment,
             mirrors={"A->B": mirror},

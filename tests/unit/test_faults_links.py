@@ -21,7 +21,7 @@ from linkflap.chaos.faults.links import LinkHalfOpen
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import FaultName, Target
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.protocols import Certificate, World
+from linkflap.harness.model.protocols import Certificate, FaultWorld
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.security import Address, Security
 from linkflap.harness.runtimes.kraft.secrets import Authority
@@ -196,7 +196,7 @@ class SlowLink:
 def fault(name: str, link: SlowLink, **options: Option) -> FaultBase:
     broker = SimpleNamespace(brokers={1: SimpleNamespace(state="running")})
     deployment = SimpleNamespace(links={"A->B": link}, clusters={"A": broker})
-    world = cast(World, SimpleNamespace(deployment=deployment, stopping=False))
+    world = cast(FaultWorld, SimpleNamespace(deployment=deployment, stopping=False))
     return FAULTS[name](
         FaultSpec(id="f", fault=name, target="A->B", at=0, duration=2, options=options), world
     )
@@ -269,7 +269,7 @@ class Listener:
 
 
 @pytest.fixture
-def listener(tmp_path: Path) -> Iterator[tuple[Listener, World, list[str]]]:
+def listener(tmp_path: Path) -> Iterator[tuple[Listener, FaultWorld, list[str]]]:
     (tmp_path / "own").mkdir()
     authority = Authority(tmp_path / "own", "authority")
     hosts = ["127.0.0.1", "localhost"]
@@ -303,7 +303,11 @@ def listener(tmp_path: Path) -> Iterator[tuple[Listener, World, list[str]]]:
         deployment = SimpleNamespace(
             links={"A->B": link}, clusters={"A": shows}, topology=parse("A{tls}->B")
         )
-        yield shows, cast(World, SimpleNamespace(deployment=deployment, stopping=True)), outages
+        yield (
+            shows,
+            cast(FaultWorld, SimpleNamespace(deployment=deployment, stopping=True)),
+            outages,
+        )
         listening.shutdown(socket.SHUT_RDWR)
     thread.join(60)
 
@@ -320,7 +324,7 @@ def certificate_fault(name: str) -> FaultSpec:
     ],
 )
 def test_new_connections_are_refused_and_then_taken_again(
-    name: str, words: str, listener: tuple[Listener, World, list[str]]
+    name: str, words: str, listener: tuple[Listener, FaultWorld, list[str]]
 ) -> None:
     shows, world, outages = listener
     made = FAULTS[name](certificate_fault(name), world)
@@ -336,7 +340,7 @@ def test_new_connections_are_refused_and_then_taken_again(
 
 @pytest.mark.parametrize("name", sorted(OF_CERTIFICATES))
 def test_a_broker_that_keeps_its_certificate_is_no_bite(
-    name: str, listener: tuple[Listener, World, list[str]], monkeypatch: pytest.MonkeyPatch
+    name: str, listener: tuple[Listener, FaultWorld, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("linkflap.chaos.faults.links.BITES_WITHIN", 0.05)
     shows, world, _ = listener

@@ -15,7 +15,7 @@ from linkflap.chaos.generator import GeneratorBounds
 from linkflap.chaos.triggers import condition
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.events import TopicGivenUp
-from linkflap.harness.model.protocols import World
+from linkflap.harness.model.protocols import FaultWorld
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import is_data_topic, is_recreated
 from linkflap.spark_verify.verdict.run_checks import _given_up
@@ -26,7 +26,8 @@ from tests.scenarios import drawn
 
 
 WORLD = cast(
-    World, SimpleNamespace(deployment=SimpleNamespace(clusters={"A": None, "B": None}), topics={})
+    FaultWorld,
+    SimpleNamespace(deployment=SimpleNamespace(clusters={"A": None, "B": None}), topics={}),
 )
 
 
@@ -54,7 +55,7 @@ def test_delete_records_removes_records_below_the_last_stable_offset(
         deployment=SimpleNamespace(clusters={"A": None}, topology=parse("A->B")),
         topics={"A.t": 2, "B.t": 3},
     )
-    fault = RecordsDeletion(spec(), cast(World, world))
+    fault = RecordsDeletion(spec(), cast(FaultWorld, world))
     assert fault._choose(cast(AdminClient, None))
     assert fault._wanted == {("A.t", 0): 110, ("A.t", 1): 1}
     assert asked[0] == [("A.t", 0), ("A.t", 1)], "what is at home elsewhere is left alone"
@@ -77,7 +78,7 @@ def test_topics_include_the_destinations_of_running_mirrors() -> None:
         "C->A": mirror("C", "A"),
         "A->D": mirror("A", "D", alive=False),
     }
-    assert reached("A", cast(World, SimpleNamespace(mirrors=mirrors))) == ["A", "B", "C"]
+    assert reached("A", cast(FaultWorld, SimpleNamespace(mirrors=mirrors))) == ["A", "B", "C"]
 
 
 def test_records_deleted_is_drawn_during_link_cuts_and_only_with_kept_offsets() -> None:
@@ -104,13 +105,13 @@ def recreation_spec(target: str = "A", fault_id: str = "1-topic-recreated") -> F
     return FaultSpec(id=fault_id, fault="topic-recreated", target=target, at=0, duration=0)
 
 
-def world(*, given_up: str = "") -> World:
+def world(*, given_up: str = "") -> FaultWorld:
     mirror = SimpleNamespace(
         link=SimpleNamespace(destination="B"), given_up=lambda: {"A.linkflap-recreated.f": given_up}
     )
     clusters = {name: SimpleNamespace(name=name) for name in "AB"}
     return cast(
-        World,
+        FaultWorld,
         SimpleNamespace(deployment=SimpleNamespace(clusters=clusters), mirrors={"A->B": mirror}),
     )
 

@@ -23,7 +23,7 @@ from linkflap.chaos.triggers import (
     recorded_only,
     unknown,
 )
-from linkflap.harness.model.protocols import MirrorStage, World
+from linkflap.harness.model.protocols import FaultWorld, MirrorStage
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
@@ -32,13 +32,14 @@ from linkflap.topologies import parse
 SPEC = FaultSpec(id="cut", fault="link-cut", target="A->B", at=0.0, duration=1.0)
 
 
-def world(**clients: list[SimpleNamespace] | int) -> World:
+def world(**clients: list[SimpleNamespace] | int) -> FaultWorld:
     answers = SimpleNamespace(
         **{name: lambda *_, value=value: value for name, value in clients.items()}
     )
     mirror = SimpleNamespace(lag=lambda: 7)
     return cast(
-        World, SimpleNamespace(clients=answers, mirrors={"A->B": mirror}, topics={"A.orders": 2})
+        FaultWorld,
+        SimpleNamespace(clients=answers, mirrors={"A->B": mirror}, topics={"A.orders": 2}),
     )
 
 
@@ -106,7 +107,7 @@ def test_programs_that_have_stopped_themselves_are_counted() -> None:
 def test_requests_are_counted_since_the_fault_began_to_wait() -> None:
     came = {"EndTxn": 7, "Fetch": 7}
     recorders = {"A": SimpleNamespace(requested=lambda api: came[api])}
-    recorded = cast(World, SimpleNamespace(deployment=SimpleNamespace(recorders=recorders)))
+    recorded = cast(FaultWorld, SimpleNamespace(deployment=SimpleNamespace(recorders=recorders)))
     waits = condition("after:cut and requested:EndTxn:2 and requested:Fetch")
     assert str(waits) == "after:cut and requested:EndTxn:2 and requested:Fetch"
     assert (unknown(waits), recorded_only(waits)) == (None, True)
@@ -149,7 +150,7 @@ def test_seen_on_both_sides_needs_readers_and_groups_of_both_clusters(
     )
     clusters = SimpleNamespace(clusters={"A": None, "B": None})
     here = cast(
-        World,
+        FaultWorld,
         SimpleNamespace(
             clients=clients, deployment=clusters, sampled_groups=lambda _cluster: frozenset(sampled)
         ),
@@ -194,7 +195,7 @@ def test_lasting_trigger_that_was_true_is_not_evaluated_again() -> None:
         transactions_ended=lambda: ended.pop(0), open_transactions=lambda cluster: open_.pop(0)
     )
     holds = condition("transactions-ended:5 and open-transactions").watch(
-        SPEC, cast(World, SimpleNamespace(clients=clients))
+        SPEC, cast(FaultWorld, SimpleNamespace(clients=clients))
     )
     until(holds, within=60, what="both", every=0.005)
     assert (ended, open_) == ([0], [])
@@ -318,8 +319,8 @@ class Telling:
         return self._stage
 
 
-def staged(mirror: object, **more: object) -> World:
-    return cast(World, SimpleNamespace(mirrors={"A->B": mirror}, **more))
+def staged(mirror: object, **more: object) -> FaultWorld:
+    return cast(FaultWorld, SimpleNamespace(mirrors={"A->B": mirror}, **more))
 
 
 def test_mirror_status_triggers_faults_on_its_link_and_destination() -> None:

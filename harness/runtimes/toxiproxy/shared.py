@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
 from linkflap.harness.machine import ledger
-from linkflap.harness.machine.rest_leftovers import Made, NoServer, RestServer, unique
+from linkflap.harness.machine.rest_leftovers import NoServer, RestObject, RestServer, unique
 from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyServer
@@ -75,7 +75,7 @@ class SharedToxiproxy(ToxiproxyServer):
         super().__init__(_not_started, port=urlsplit(server.url).port or 0, log=Path())
         self._server = server
         self._made = {
-            broker: Made(kind="proxy", name=unique(f"{path}.broker-{broker}"), server=server)
+            broker: RestObject(kind="proxy", name=unique(f"{path}.broker-{broker}"), server=server)
             for broker in brokers
         }
 
