@@ -22,6 +22,7 @@ from linkflap.chaos.cases.bench import (
     Bench,
     Isolation,
     happens,
+    markers,
     nodes,
     one,
     transaction,
@@ -36,7 +37,6 @@ from linkflap.chaos.cases.clients import (
     answer_to,
     heartbeat,
 )
-from linkflap.chaos.cases.logs import markers
 from linkflap.chaos.cases.wire import WireTransactional, record_batch
 from linkflap.harness.model.wait import pause
 from linkflap.harness.wire import messages

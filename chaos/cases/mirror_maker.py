@@ -20,12 +20,13 @@ from linkflap.chaos.cases.bench import (
     Bench,
     Isolation,
     happens,
+    markers,
+    records,
     transaction,
     wait_for,
 )
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clients import JOIN, LEAVE, heartbeat
-from linkflap.chaos.cases.logs import markers, records
 from linkflap.harness.log.reference import ReferenceBatch
 from linkflap.harness.log.reference import records as records_of
 from linkflap.harness.mirrors import mm2_config

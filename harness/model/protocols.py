@@ -1,9 +1,9 @@
 """The seams of linkflap: the protocols that faults, mirrors and workloads implement, and those of
 the objects that they receive.
 
-A fault receives the `FaultWorld` and nothing else. Only `harness.runtimes` knows whether a Broker, a
-Link or a Service is a process or a container. Every method here blocks until its effect is there (a
-killed broker is dead, a cut link refuses) or raises.
+A fault receives the `FaultWorld` and nothing else. Only `harness.runtimes` knows whether a Broker,
+a Link or a Service is a process or a container. Every method here blocks until its effect is there
+(a killed broker is dead, a cut link refuses) or raises.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Topology:
 
     `any_names`: programs of the user's make topics with names of their own. Then all topics are
     data but Kafka's own and those of mirrors, and the run shows where each is at home
-    (`spark_verify.read.homes`). Else the name of a topic begins with its home (`topic_name`).
+    (`spark_verify.read.plan`). Else the name of a topic begins with its home (`topic_name`).
     """
 
     clusters: tuple[ClusterSpec, ...]

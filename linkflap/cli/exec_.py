@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from linkflap.cli import completion
-from linkflap.cli.judge import judge
 from linkflap.cli.log_options import mirror_options
 from linkflap.cli.output import NOTES, check_output, new_folder
 from linkflap.cli.run import record_run, recording_options, show_schedule
+from linkflap.cli.verify import judge
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.payload import drawn_seed
 from linkflap.harness.model.scenario import Minimums, MirrorSpec, Option, Scenario, WorkloadSpec

@@ -15,10 +15,10 @@ from click.core import ParameterSource
 
 from linkflap.cli import completion
 from linkflap.cli.images import runtime_option
-from linkflap.cli.judge import judge
 from linkflap.cli.log_options import mirror_options
 from linkflap.cli.output import NOTES, RUNS, check_output, new_folder
 from linkflap.cli.output import options as several
+from linkflap.cli.verify import judge
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.payload import drawn_seed
 from linkflap.harness.model.scenario import LIBRDKAFKA, Budgets, Scenario, add_readers, unread

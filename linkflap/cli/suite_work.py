@@ -25,9 +25,9 @@ from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.harness.runtimes.distribution.kafka import released
 from linkflap.recording.run import commands
-from linkflap.suite import against, regression, rounds
 from linkflap.suite import merge as shards
 from linkflap.suite import page as pages
+from linkflap.suite import regression, rounds
 from linkflap.suite import summary as summaries
 from linkflap.suite.folder import SuiteFolder
 from linkflap.suite.regression import REGRESSION
@@ -97,9 +97,9 @@ def work(folder: SuiteFolder, junit: Path | None, before: SuiteFolder | None = N
             _explore(folder)
         found = _came_to(folder)
         if before is not None:
-            compared = against.compare(folder, before)
-            against.write(compared, folder.root)
-            found = replace(found, text=f"{found.text}\n{against.text(compared)}")
+            compared = summaries.compare(folder, before)
+            summaries.write_comparison(compared, folder.root)
+            found = replace(found, text=f"{found.text}\n{summaries.comparison(compared)}")
         return _said(folder, found, junit, f"resume it: linkflap suite --resume {folder.root}")
 
 

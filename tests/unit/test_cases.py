@@ -12,7 +12,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from linkflap.chaos.cases import case_named, logs, registry, results, track_record
+from linkflap.chaos.cases import bench, case_named, registry, results, track_record
 from linkflap.chaos.cases.bench import Bench, Client, TransactionProtocol, Variant
 from linkflap.chaos.cases.case import (
     CLAIMS,
@@ -580,16 +580,16 @@ def test_a_log_as_a_broker_wrote_it(tmp_path: Path) -> None:
         marker(3, ABORT, pid=6, epoch=2),
     ]
     segment(tmp_path / "t-0", data, tail=torn)
-    log = logs.batches(tmp_path, ("t", 0))
+    log = bench.batches(tmp_path, ("t", 0))
     assert [one.base_offset for one in log] == [0, 2, 3], "what is being written is left out"
-    assert [one.words for one in logs.markers(log)] == [
+    assert [one.words for one in bench.markers(log)] == [
         "COMMIT @ 2 (producer 5, epoch 0)",
         "ABORT @ 3 (producer 6, epoch 2)",
     ]
-    assert [one.value for one in logs.records(log)] == [b"a", b"b"]
-    assert logs.table(log)[0] == "0-1 transactional producer 5 epoch 0 sequence 0 leader epoch 0"
-    assert logs.table(log)[2].startswith("3-3 ABORT producer 6 epoch 2")
-    assert logs.batches(tmp_path, ("t", 1)) == []
+    assert [one.value for one in bench.records(log)] == [b"a", b"b"]
+    assert bench.table(log)[0] == "0-1 transactional producer 5 epoch 0 sequence 0 leader epoch 0"
+    assert bench.table(log)[2].startswith("3-3 ABORT producer 6 epoch 2")
+    assert bench.batches(tmp_path, ("t", 1)) == []
 
 
 def test_connections_to_the_proxies_of_a_link() -> None:
@@ -617,7 +617,7 @@ def test_committed_records_and_offset_syncs_are_read_from_a_target(tmp_path: Pat
         written(7, [record(b"open")], seq=3, **ours),
     ]
     segment(tmp_path / "t-0", data)
-    assert committed(logs.batches(tmp_path, ("t", 0))) == {3: b"a", 4: b"b", 5: b"plain"}
+    assert committed(bench.batches(tmp_path, ("t", 0))) == {3: b"a", 4: b"b", 5: b"plain"}
 
     def sync(topic: bytes, partition: int, there: int, here: int) -> Plain:
         key = len(topic).to_bytes(2, "big") + topic + partition.to_bytes(4, "big")
@@ -637,7 +637,7 @@ def test_committed_records_and_offset_syncs_are_read_from_a_target(tmp_path: Pat
             )
         ],
     )
-    assert syncs(logs.batches(tmp_path, ("syncs", 0)), "t") == [(10, 3), (12, 5)]
+    assert syncs(bench.batches(tmp_path, ("syncs", 0)), "t") == [(10, 3), (12, 5)]
 
 
 @pytest.mark.parametrize(

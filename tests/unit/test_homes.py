@@ -16,7 +16,7 @@ from linkflap.harness.model.topology import (
     is_data_topic,
     topic_pattern,
 )
-from linkflap.spark_verify.read.homes import carried, inferred
+from linkflap.spark_verify.read.plan import inferred_homes, judged_events
 from linkflap.topologies import parse
 
 BOTH = {"A": ["t"], "B": ["t"]}
@@ -50,7 +50,7 @@ HOMES: Mapping[str, tuple[list[Event], Mapping[str, Collection[str]], str]] = {
 @pytest.mark.parametrize("case", HOMES)
 def test_a_topic_is_at_home_where_it_was_written_first(case: str) -> None:
     events, captured, home = HOMES[case]
-    found = inferred(parse("A->B"), events, captured)
+    found = inferred_homes(parse("A->B"), events, captured)
     assert (found.of, found.doubts) == ({"t": home}, [])
 
 
@@ -76,7 +76,7 @@ DOUBTS: Mapping[str, tuple[list[Event], Mapping[str, Collection[str]], str]] = {
 @pytest.mark.parametrize("case", DOUBTS)
 def test_a_topic_whose_home_is_in_doubt_is_named_and_not_judged(case: str) -> None:
     events, captured, says = DOUBTS[case]
-    found = inferred(parse("A->B"), events, captured)
+    found = inferred_homes(parse("A->B"), events, captured)
     assert not found.of
     assert len(found.doubts) == 1
     assert says in found.doubts[0]
@@ -106,7 +106,7 @@ def test_a_topic_that_a_program_deleted_is_named_and_leaves_no_doubt_of_the_othe
 ) -> None:
     events = [report, wrote("A", 1, 2, "other")]
     with_other = {name: [*topics, "other"] for name, topics in captured.items()}
-    found = inferred(parse("A->B"), events, with_other)
+    found = inferred_homes(parse("A->B"), events, with_other)
     assert found.of == {"other": "A"} | ({"t": home} if home else {})
     assert ("t" in found.deleted, len(found.doubts)) == (named, bool(doubts))
     assert all(doubts in doubt for doubt in found.doubts)
@@ -115,14 +115,14 @@ def test_a_topic_that_a_program_deleted_is_named_and_leaves_no_doubt_of_the_othe
 def test_failover_promotes_no_topic_at_home_on_its_destination() -> None:
     back = Promotion(link="B->A", cluster="A", topic="t", partition=0, offset=9, time=70)
     events = [wrote("A", 1, 2), PROMOTED, back]
-    assert carried(parse("A->B"), events, {"t": "A"}) == events
-    assert carried(parse("A->B"), events, {"t": "B"}) == [events[0], back]
-    assert carried(parse("A->B"), events, {}) == [events[0]]
+    assert judged_events(parse("A->B"), events, {"t": "A"}) == events
+    assert judged_events(parse("A->B"), events, {"t": "B"}) == [events[0], back]
+    assert judged_events(parse("A->B"), events, {}) == [events[0]]
 
 
 def test_two_sources_that_write_one_topic_leave_a_doubt() -> None:
     events = [wrote("A", 1, 2), wrote("B", 3, 4)]
-    found = inferred(parse("A->C, B->C"), events, {"A": ["t"], "B": ["t"], "C": ["t"]})
+    found = inferred_homes(parse("A->C, B->C"), events, {"A": ["t"], "B": ["t"], "C": ["t"]})
     assert not found.of
 
 

@@ -15,9 +15,9 @@ from linkflap.chaos.generator import GeneratorBounds
 from linkflap.cli.commands import linkflap
 from linkflap.cli.suite_work import work
 from linkflap.harness.model.errors import InputError
-from linkflap.suite.against import AGAINST, SuiteComparison, compare, text
 from linkflap.suite.folder import Plan, RunResult, SuiteFolder
 from linkflap.suite.observed import Observed
+from linkflap.suite.summary import AGAINST, SuiteComparison, compare, comparison
 from linkflap.suite.work import Suite, Workers
 from tests.unit.scripted_suite import Scripted
 
@@ -56,7 +56,7 @@ def test_comparison_names_new_gone_and_changed_failures(tmp_path: Path) -> None:
     assert (new.now.failed, new.now.runs) == (1, 40)
     assert (round(new.now.low, 3), round(new.now.high, 3)) == (0.004, 0.129)
     assert (new.before.low, round(new.before.high, 3)) == (0, 0.088)
-    said = text(found)
+    said = comparison(found)
     assert "- new: e:new, 1 of 40 (0 to 13 %), before 0 of 40 (0 to 9 %); may be chance\n" in said
     assert "- gone: c:gone, 0 of 40 (0 to 9 %), before 20 of 40 (35 to 65 %)\n" in said
     assert "- 1 failure as frequent as before, as far as the runs can tell\n" in said
@@ -67,8 +67,8 @@ def test_suites_that_played_other_things_say_so(tmp_path: Path) -> None:
     before = suite(tmp_path / "before", {}, 0, replace(PLAN, bounds=bounds, guided=False, seed=9))
     found = compare(suite(tmp_path / "now", {}, 3), before)
     assert found.differs == ("--uniform", "--mirrors")
-    assert "The suites differ in --uniform, --mirrors, so rates may too." in text(found)
-    assert "- neither suite has a failure\n" in text(found)
+    assert "The suites differ in --uniform, --mirrors, so rates may too." in comparison(found)
+    assert "- neither suite has a failure\n" in comparison(found)
 
 
 def test_a_kind_of_one_run_is_counted_once(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_kind_of_one_run_is_counted_once(tmp_path: Path) -> None:
 
 def test_names_are_no_markdown(tmp_path: Path) -> None:
     now = suite(tmp_path / "now", {"unknown:run:`x` | <b>\n# y": 1}, 1)
-    assert "\n# y" not in text(compare(now, suite(tmp_path / "before", {}, 1)))
+    assert "\n# y" not in comparison(compare(now, suite(tmp_path / "before", {}, 1)))
 
 
 def test_comparison_is_written_and_printed_when_a_suite_ends(

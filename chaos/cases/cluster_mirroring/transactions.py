@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from linkflap.chaos.cases.bench import PAIR, Bench, happens
+from linkflap.chaos.cases.bench import PAIR, Bench, happens, markers, records
 from linkflap.chaos.cases.branch_mirror import branch_mirror
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.logs import markers, records
 from linkflap.chaos.cases.wire import ProducerIdentity, Wire, record_batch
 from linkflap.topologies import parse
 

@@ -28,8 +28,10 @@ from linkflap.chaos.cases.bench import (
     WITHIN,
     Bench,
     happens,
+    markers,
     nodes,
     one,
+    records,
     transaction,
     wait_for,
 )
@@ -41,7 +43,6 @@ from linkflap.chaos.cases.clients import (
     Transactional,
     ignored,
 )
-from linkflap.chaos.cases.logs import markers, records
 from linkflap.chaos.faults.leaders import reordered
 from linkflap.harness.model.protocols import Broker
 from linkflap.harness.wire.offsets import quiet

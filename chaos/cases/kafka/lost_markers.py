@@ -7,10 +7,18 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from linkflap.chaos.cases.bench import THREE, Bench, happens, nodes, transaction, wait_for
+from linkflap.chaos.cases.bench import (
+    THREE,
+    Bench,
+    happens,
+    markers,
+    nodes,
+    table,
+    transaction,
+    wait_for,
+)
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clients import Transactional
-from linkflap.chaos.cases.logs import markers, table
 from linkflap.chaos.cases.wire import ProducerIdentity, Wire, WireTransactional
 from linkflap.harness.model.protocols import Broker
 from linkflap.harness.model.topology import TopicPartition

@@ -18,9 +18,18 @@ from confluent_kafka.admin import (
 )
 
 from linkflap.chaos.cases import wire
-from linkflap.chaos.cases.bench import ONE, PAIR, THREE, WITHIN, Bench, happens, wait_for
+from linkflap.chaos.cases.bench import (
+    ONE,
+    PAIR,
+    THREE,
+    WITHIN,
+    Bench,
+    happens,
+    records,
+    table,
+    wait_for,
+)
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.chaos.cases.logs import records, table
 from linkflap.harness.log.layout import LOG_APPEND_TIME, read_unsigned_varint
 from linkflap.harness.log.reference import ReferenceBatch
 from linkflap.harness.mirrors.shadow.journal import Journal

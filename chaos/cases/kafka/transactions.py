@@ -11,13 +11,13 @@ from linkflap.chaos.cases.bench import (
     WITHIN,
     Bench,
     happens,
+    markers,
     one,
     transaction,
     wait_for,
 )
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clients import ClientFailed, RawJavaConsumer
-from linkflap.chaos.cases.logs import markers
 from linkflap.chaos.cases.wire import ProducerIdentity, WireTransactional, record_batch
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import pause
