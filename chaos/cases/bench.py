@@ -41,6 +41,7 @@ from linkflap.harness.log import layout, reference
 from linkflap.harness.log.reference import Record, ReferenceBatch, control_type
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from linkflap.harness.model.history import Isolation
 from linkflap.harness.model.protocols import Broker, Cluster, Deployment, Mirror, Recorder
 from linkflap.harness.model.scenario import MirrorSpec, Option
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, Topology
@@ -219,9 +220,6 @@ def transaction(writer: Transactional, topic: str, *values: bytes, commit: bool 
 def quietly(client: Closes) -> None:
     with suppress(KafkaException, EnvironmentFailure):
         client.close()
-
-
-Isolation = Literal["read_committed", "read_uncommitted"]
 
 
 class Bench:

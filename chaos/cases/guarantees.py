@@ -20,7 +20,6 @@ from linkflap.chaos.cases.bench import (
     THREE,
     WITHIN,
     Bench,
-    Isolation,
     happens,
     markers,
     nodes,
@@ -38,6 +37,7 @@ from linkflap.chaos.cases.clients import (
     heartbeat,
 )
 from linkflap.chaos.cases.wire import WireTransactional, record_batch
+from linkflap.harness.model.history import Isolation
 from linkflap.harness.model.wait import pause
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.offsets import quiet

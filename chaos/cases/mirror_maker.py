@@ -18,7 +18,6 @@ from linkflap.chaos.cases.bench import (
     PAIR,
     WITHIN,
     Bench,
-    Isolation,
     happens,
     markers,
     records,
@@ -31,12 +30,13 @@ from linkflap.harness.log.reference import ReferenceBatch
 from linkflap.harness.log.reference import records as records_of
 from linkflap.harness.mirrors import mm2_config
 from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.history import Isolation
 from linkflap.harness.model.protocols import Mirror, Service
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.wait import pause
 
-POLICIES = "org.apache.kafka.connect.mirror"
 _FILE = "mm2.properties"
+_POLICY = "replication.policy.class"
 
 
 def worker(
@@ -171,7 +171,10 @@ def loop(bench: Bench, *, identity: bool) -> Observation:
     bench.write(topic, [b"%d" % number for number in range(RECORDS)])
     policy = "IdentityReplicationPolicy" if identity else "DefaultReplicationPolicy"
     service = worker(
-        bench, topic, both=True, settings={"replication.policy.class": f"{POLICIES}.{policy}"}
+        bench,
+        topic,
+        both=True,
+        settings={_POLICY: f"{mm2_config.PACKAGE}.{policy}"},
     )
     copy = topic if identity else f"A.{topic}"
     what = f"{copy} on B"
@@ -209,7 +212,9 @@ def name_clash(bench: Bench, *, clash: bool) -> Observation:
     bench.led(own, cluster="B")
     bench.write(own, [b"of B"] * RECORDS, cluster="B")
     service = worker(
-        bench, topic, settings={"replication.policy.class": f"{POLICIES}.DefaultReplicationPolicy"}
+        bench,
+        topic,
+        settings={_POLICY: f"{mm2_config.PACKAGE}.DefaultReplicationPolicy"},
     )
     copy = f"A.{topic}"
     wanted = 2 * RECORDS if clash else RECORDS

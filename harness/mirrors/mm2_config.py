@@ -18,6 +18,7 @@ from linkflap.harness.guarantees.mm2 import CHECKPOINT_CONNECTOR, INTERVALS, OFF
 from linkflap.harness.machine.rest_leftovers import RestServer
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import KILL
+from linkflap.harness.model.history import Isolation
 from linkflap.harness.model.option import OptionAbout, checked_options, reason_against
 from linkflap.harness.model.scenario import Option, Scenario
 from linkflap.harness.model.security import FILE_PROVIDER, security_of
@@ -25,14 +26,13 @@ from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.runtimes.distribution import kafka_settings
 
-_PACKAGE: Final = "org.apache.kafka.connect.mirror"
-MAIN: Final = f"{_PACKAGE}.MirrorMaker"
+PACKAGE: Final = "org.apache.kafka.connect.mirror"
+MAIN: Final = f"{PACKAGE}.MirrorMaker"
 SOURCE_CONNECTOR: Final = "MirrorSourceConnector"
 LARGEST_REQUEST: Final = 32 << 20
 TRANSACTION_TIMEOUT_MS: Final = 10_000
 
 Delivery = Literal["at-least-once", "exactly-once"]
-IsolationLevel = Literal["read_committed", "read_uncommitted"]
 
 ABOUT: Final[Mapping[str, OptionAbout]] = {
     "delivery": OptionAbout.one_of(
@@ -75,7 +75,7 @@ class Mm2Options:
     """
 
     delivery: Delivery = "at-least-once"
-    isolation: IsolationLevel = "read_committed"
+    isolation: Isolation = "read_committed"
     groups: str = ".*"
     tasks: int = 2
     connect: str = ""
@@ -416,7 +416,7 @@ def connector(name: str, values: Mapping[str, str], link: LinkSpec) -> dict[str,
         f"{b}.bootstrap.": "target.cluster.bootstrap.",
     }
     found = {
-        "connector.class": f"{_PACKAGE}.{name}",
+        "connector.class": f"{PACKAGE}.{name}",
         "source.cluster.alias": a,
         "target.cluster.alias": b,
         **dict.fromkeys(("key.converter", "value.converter", "header.converter"), _BYTES),

@@ -13,6 +13,8 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
+from linkflap.harness.model.history import Isolation
+
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Equality = Literal["bytes", "records", "order"]
 """From the strongest: batches byte for byte at the same offsets, records at the same offsets,
@@ -25,7 +27,6 @@ MAPPED: Final[frozenset[ProducerIds]] = frozenset({"negate", "complement", "regi
 the source.
 """
 Delivery = Literal["exactly-once", "at-least-once"]
-Isolation = Literal["read_committed", "read_uncommitted"]
 GroupOffsets = Literal["exact", "translated", "none"]
 """Committed offsets of groups on the destination: the source's, earlier ones of translated offsets
 (KIP-545), or not mirrored."""

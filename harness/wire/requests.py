@@ -7,6 +7,7 @@ comes from a debugging replica (ListOffsetsRequest.DEBUGGING_REPLICA_ID).
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,6 +33,17 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for topic, number in partitions:
         found.setdefault(topic, []).append(number)
     return found
+
+
+def coordinating_partition(name: str, partitions: int) -> int:
+    """The partition of a coordinator's topic to which a name belongs (a transactional id, a group,
+    a mirror): Kafka's `Utils.abs(name.hashCode) % partitions`. Its `Utils.toPositive` differs for
+    names with a negative hash."""
+    hashed = 0
+    for (unit,) in struct.iter_unpack(">H", name.encode("utf-16-be", "surrogatepass")):
+        hashed = (31 * hashed + unit) & 0xFFFFFFFF
+    signed = hashed - 0x100000000 if hashed >= 0x80000000 else hashed
+    return (0 if signed == -0x80000000 else abs(signed)) % partitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

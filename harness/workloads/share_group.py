@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 
@@ -22,7 +22,11 @@ from linkflap.harness.workloads.library import consumer_config, describe
 from linkflap.harness.workloads.readers import READS, PollingClient, fetched, rows_at
 
 if TYPE_CHECKING:
-    from linkflap.harness.workloads.java.consumer import Acquired, JavaShareConsumer
+    from linkflap.harness.workloads.java.consumer import (
+        Acknowledgement,
+        Acquired,
+        JavaShareConsumer,
+    )
 
 KIND: Final = "share-group"
 OPTIONS: Final[Options] = {
@@ -32,7 +36,6 @@ OPTIONS: Final[Options] = {
     "reject": OptionAbout(default=0.0, high=1.0, about="share of records that they reject"),
     "renew": OptionAbout(default=0.0, high=1.0, about="share of records whose lock they renew"),
 }
-Acknowledgement = Literal["accept", "release", "reject", "renew"]
 CONFIRMED: Final[Mapping[Acknowledgement, PollKind]] = {
     "accept": "accepted",
     "release": "released",

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, Self, final
+from typing import Final, Self, final
 
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, ON_THE_WIRE, check_options
 from linkflap.chaos.schedule import FaultWindow
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
 from linkflap.harness.model.faults import FORCED, PLANNED
-from linkflap.harness.model.protocols import Bite
+from linkflap.harness.model.protocols import Bite, Direction
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.texts import nearest
 from linkflap.recording.world import RunWorld
@@ -157,9 +157,6 @@ class Faults:
         """The faults that may be in effect now."""
         with self._lock:
             return list(self._under_way.values())
-
-
-Direction = Literal["requests", "responses"]
 
 
 @final

@@ -50,10 +50,9 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.inspect import forensics
 from linkflap.spark_verify.inspect.forensics import Shown
 from linkflap.spark_verify.read.captures import CapturedReplica
-from linkflap.spark_verify.read.logged_around import LoggedAround, RunLogs
+from linkflap.spark_verify.read.logged_around import TIMES, LoggedAround, RunLogs
 from linkflap.spark_verify.read.plan import RunPlan, plan
 
-_TIMES: Final = ("time", "returned", "invoked")
 _EACH_WAY: Final = 2
 
 
@@ -94,7 +93,7 @@ class Subject:
     @property
     def time(self) -> int | None:
         """When the anomaly was seen, where the evidence says so."""
-        return next((at for name in _TIMES if isinstance(at := self.evidence.get(name), int)), None)
+        return next((at for name in TIMES if isinstance(at := self.evidence.get(name), int)), None)
 
     def of(self, topic: str, partition: int) -> bool:
         """Whether something is of this partition."""

@@ -23,7 +23,7 @@ from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.rundir import RunReader
 from linkflap.harness.rundir.process_logs import Logged, ProcessLogs, read
 
-_TIMES: Final = ("time", "returned", "invoked")
+TIMES: Final = ("time", "returned", "invoked")
 _LATE: Final = 2_000_000_000
 """Nanoseconds: a process may log later than what it does can be seen."""
 _QUOTED: Final = 300
@@ -151,7 +151,7 @@ def _samples_of(anomaly: Anomaly, samples: Sequence[Watermark]) -> Sequence[Wate
 
 def _seen(anomaly: Anomaly) -> int | None:
     """When an anomaly was seen, where its evidence says so."""
-    times = (anomaly.evidence.get(name) for name in _TIMES)
+    times = (anomaly.evidence.get(name) for name in TIMES)
     return next((at for at in times if isinstance(at, int)), None)
 
 

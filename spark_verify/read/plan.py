@@ -49,7 +49,14 @@ from linkflap.harness.model.events import (
 from linkflap.harness.model.faults import UNCLEAN
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.payload import KEYS, Values
-from linkflap.harness.model.scenario import Scenario, WorkloadSpec, clients, full_names, group_of
+from linkflap.harness.model.scenario import (
+    PRODUCERS,
+    Scenario,
+    WorkloadSpec,
+    clients,
+    full_names,
+    group_of,
+)
 from linkflap.harness.model.topology import ANY_NAME, LinkSpec, Topology, is_data_topic
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.facts.partition_facts import (
@@ -79,7 +86,6 @@ BEGINS: Final = "breaking things"
 SETTLES: Final = "settling"
 ENDS: Final = "capturing logs"
 Kind = Literal["reader", "group", "share", "producer", "program"]
-_PRODUCERS: Final = ("transactional", "idempotent", "zombie")
 _LONGEST: Final = 1e9
 """Seconds: a longer wait is as good as one for ever."""
 _OPTIONS: Final = {"rate": 20.0, "hold": 2.0, "timeout": 10.0, "commit_every": 1.0}
@@ -213,7 +219,7 @@ def _gone(events: Sequence[Event], name: str) -> bool:
 def _kind(spec: WorkloadSpec) -> Kind | None:
     if spec.command:
         return "program" if spec.writes or group_of(spec) else None
-    if spec.kind in _PRODUCERS:
+    if spec.kind in PRODUCERS:
         return "producer"
     if spec.kind == "readers":
         return "group" if group_of(spec) else "reader"
@@ -231,7 +237,7 @@ def _stands_still(spec: WorkloadSpec) -> float:
     held open, between two commits."""
     if _reads_only(spec):
         return _number(spec, "commit_every")
-    if spec.kind in _PRODUCERS or spec.kind == "relay":
+    if spec.kind in PRODUCERS or spec.kind == "relay":
         rate = _number(spec, "rate")
         return _number(spec, "hold") + (1 / rate if rate > 0 else 0.0)
     return 0.0

@@ -33,7 +33,6 @@ from linkflap.harness.mirrors.cluster_mirroring.administration import (
     Write,
     code_of,
     one_each,
-    partition_of,
     play_in_use,
     steps_of,
 )
@@ -50,6 +49,7 @@ from linkflap.harness.mirrors.cluster_mirroring.logs import TruncationWatch
 from linkflap.harness.mirrors.cluster_mirroring.verbs import (
     MIRRORING,
     NAMES,
+    NOTHING,
     PAUSED,
     STOPPED,
     MirrorModel,
@@ -108,26 +108,38 @@ class RowFields(TypedDict, total=False):
     error: str
 
 
-class ModelledInUse:
-    """A build that answers as the model does, except for the answers in `wrong`. Its canary is
-    mirrored all the time."""
+class Modelled:
+    """A build that answers as the model does, except for the answers in `wrong`. `beside`: what
+    else it describes."""
 
-    def __init__(self, wrong: dict[str, str] | None = None) -> None:
-        self.world, self.wrong = (
-            MirrorModel(exists=True, topics=dict.fromkeys(TOPICS, MIRRORING)),
-            wrong or {},
-        )
+    def __init__(
+        self,
+        wrong: dict[str, list[str]] | None = None,
+        *,
+        deaf: bool = False,
+        began: MirrorModel = NOTHING,
+        beside: Sequence[DescribeRow] = (),
+    ) -> None:
+        self.world, self.wrong, self.deaf, self.beside = began, wrong or {}, deaf, beside
 
     def ask(self, asked: Verb) -> str:
-        if asked.words in self.wrong:
-            return self.wrong[asked.words]
+        if planned := self.wrong.get(asked.words):
+            return planned.pop(0)
         wanted = expected(self.world, asked)
-        self.world = wanted.after
+        if not (self.deaf and asked.name == "stop"):
+            self.world = wanted.after
         return min(wanted.errors, default="")
 
     def describe(self) -> list[DescribeRow]:
-        states = {**self.world.topics, "A.linkflap-canary": MIRRORING}
-        return [row(t, s) for t, s in states.items()]
+        return [row(t, s, n) for t, s in self.world.topics.items() for n in range(2)] + [
+            *self.beside
+        ]
+
+
+def in_use(wrong: dict[str, list[str]] | None = None) -> Modelled:
+    """A build whose canary is mirrored all the time, as are its topics at first."""
+    began = MirrorModel(exists=True, topics=dict.fromkeys(TOPICS, MIRRORING))
+    return Modelled(wrong, began=began, beside=[row("A.linkflap-canary", MIRRORING)])
 
 
 def test_every_sequence_begins_with_a_pause_and_promotes_nothing() -> None:
@@ -140,7 +152,7 @@ def test_every_sequence_begins_with_a_pause_and_promotes_nothing() -> None:
 
 
 def test_a_mirror_that_does_as_the_kip_says_agrees_and_is_not_deleted() -> None:
-    build = ModelledInUse()
+    build = in_use()
     event, found = play_in_use(build, "A->B", TOPICS, "verbs-1 7", 20, refusing, within=60)
     assert (event.wrong, event.topic, event.unanswered) == (None, None, None)
     assert len(event.steps) == 20
@@ -150,7 +162,7 @@ def test_a_mirror_that_does_as_the_kip_says_agrees_and_is_not_deleted() -> None:
 
 
 def test_a_disagreement_is_reported_with_a_topic_and_ends_the_sequence() -> None:
-    build = ModelledInUse({"pause A.x A.y": "UNKNOWN_CLUSTER_MIRROR"})
+    build = in_use({"pause A.x A.y": ["UNKNOWN_CLUSTER_MIRROR"]})
     event, found = play_in_use(build, "A->B", TOPICS, "verbs-1 7", 20, refusing, within=1)
     assert (
         event.wrong == "pause A.x A.y was refused with UNKNOWN_CLUSTER_MIRROR, expected: accepted"
@@ -160,7 +172,7 @@ def test_a_disagreement_is_reported_with_a_topic_and_ends_the_sequence() -> None
 
 def test_a_verb_without_an_answer_disagrees_with_nothing() -> None:
     event, found = play_in_use(
-        ModelledInUse({"pause A.x A.y": "NO_ANSWER"}),
+        in_use({"pause A.x A.y": ["NO_ANSWER"]}),
         "A->B",
         TOPICS,
         "verbs-1 7",
@@ -174,9 +186,7 @@ def test_a_verb_without_an_answer_disagrees_with_nothing() -> None:
 
 
 def test_each_broker_refuses_a_write_to_a_mirrored_topic() -> None:
-    event, found = play_in_use(
-        ModelledInUse(), "A->B", TOPICS, "verbs-1 7", 20, refusing, within=60
-    )
+    event, found = play_in_use(in_use(), "A->B", TOPICS, "verbs-1 7", 20, refusing, within=60)
     assert event.writes == (
         "a write to A.x-1 on broker 1 was refused with 134",
         "a write to A.x-2 on broker 2 was refused with 134",
@@ -191,7 +201,7 @@ def test_a_broker_that_takes_a_write_disagrees_and_one_that_does_not_answer_does
     def write(topics: Collection[str]) -> list[Write]:
         return [*refusing(topics), Write(broker=3, topic="A.y", partition=0, code=code)]
 
-    event, found = play_in_use(ModelledInUse(), "A->B", TOPICS, "verbs-1 7", 20, write, within=60)
+    event, found = play_in_use(in_use(), "A->B", TOPICS, "verbs-1 7", 20, write, within=60)
     wanted = (
         f"a write to A.y-0 on broker 3 was {said}, expected: refused with READ_ONLY_TOPIC (134)"
     )
@@ -210,16 +220,6 @@ def test_a_clients_local_or_retriable_error_proves_nothing() -> None:
     assert code_of(KafkaError(134)) == 134
     assert code_of(KafkaError(KafkaError._MSG_TIMED_OUT)) == -1
     assert code_of(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION, "moved", False, True)) == -1
-
-
-@pytest.mark.parametrize(
-    ("name", "partitions", "number"),
-    [("A-B", 5, 1), ("A-B", 50, 26), ("polygenelubricants", 7, 0), ("", 5, 0)],
-)
-def test_the_coordinating_partition_is_by_javas_hash(
-    name: str, partitions: int, number: int
-) -> None:
-    assert partition_of(name, partitions) == number
 
 
 class Admin:
@@ -461,24 +461,6 @@ def test_sequences_without_known_disagreements_continue() -> None:
             world = expected(world, one).after
     assert {one.name for step in steps for one in step} == set(NAMES)
     assert any(known(NO_MIRROR, one) for step in sequence(2, ["x", "y"], 5) for one in step)
-
-
-class Modelled:
-    """A build that answers as the model does, except for the answers in `wrong`."""
-
-    def __init__(self, wrong: dict[str, list[str]] | None = None, *, deaf: bool = False) -> None:
-        self.world, self.wrong, self.deaf = MirrorModel(), wrong or {}, deaf
-
-    def ask(self, asked: Verb) -> str:
-        if planned := self.wrong.get(asked.words):
-            return planned.pop(0)
-        wanted = expected(self.world, asked)
-        if not (self.deaf and asked.name == "stop"):
-            self.world = wanted.after
-        return min(wanted.errors, default="")
-
-    def describe(self) -> list[DescribeRow]:
-        return [row(t, s, n) for t, s in self.world.topics.items() for n in range(2)]
 
 
 def test_a_build_that_does_as_the_kip_says_agrees() -> None:

@@ -28,6 +28,7 @@ from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Access, Address, NoAnswer, host_and_port
 from linkflap.harness.wire.messages import LENGTH, VIEWED_FROM, Error, Malformed, Pieces
 from linkflap.harness.wire.peer import BlockingConnection
+from linkflap.harness.wire.requests import coordinating_partition
 from linkflap.harness.wire.stream import Stream
 from tests.waiting import eventually
 
@@ -414,3 +415,19 @@ def test_an_end_is_seen_although_something_before_it_was_never_read(reset: bool)
         assert not path.ended
         go.set()
         eventually("the end to be seen", lambda: path.ended)
+
+
+@pytest.mark.parametrize(
+    ("name", "partitions", "number"),
+    [
+        ("A-B", 5, 1),
+        ("A-B", 50, 26),
+        ("writer-1", 50, 29),  # a negative hash: 19 by Utils.toPositive
+        ("polygenelubricants", 7, 0),  # Integer.MIN_VALUE
+        ("", 5, 0),
+    ],
+)
+def test_the_coordinating_partition_of_a_name_is_by_javas_hash(
+    name: str, partitions: int, number: int
+) -> None:
+    assert coordinating_partition(name, partitions) == number

@@ -19,12 +19,13 @@ from linkflap.chaos.cases.bench import (
 )
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clients import Transactional
-from linkflap.chaos.cases.wire import ProducerIdentity, Wire, WireTransactional
+from linkflap.chaos.cases.wire import ProducerIdentity, Wire
 from linkflap.harness.model.protocols import Broker
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.messages import Message
+from linkflap.harness.wire.requests import coordinating_partition
 
 RECORDS = 10
 ENDED = ("CompleteCommit", "CompleteAbort", "Empty")
@@ -277,7 +278,7 @@ def kafka_16352(bench: Bench, *, moves: int, commit: bool = True) -> Observation
     topic = bench.topic(replicas=[home.id])
     writer.add((topic, 0))
     writer.write((topic, 0), b"committed", to=bench.ask(home))
-    partition = _coordinator_partition(bench, writer)
+    partition = coordinating_partition(writer.id, len(writer.wire.leadership(TRANSACTIONS)))
     home.pause()
     answer = (
         writer.wire.end_transaction(writer.id, writer.producer, commit=True)
@@ -311,15 +312,6 @@ def kafka_16352(bench: Bench, *, moves: int, commit: bool = True) -> Observation
         "read_committed": read,
     }
     return Observation(shown=state != "CompleteCommit" or not read, facts=facts)
-
-
-def _coordinator_partition(bench: Bench, writer: WireTransactional) -> int:
-    """The partition of __transaction_state that this id belongs to (Utils.abs of
-    String.hashCode)."""
-    code = 0
-    for character in writer.id:
-        code = (31 * code + ord(character)) & 0xFFFFFFFF
-    return (code & 0x7FFFFFFF) % len(writer.wire.leadership(TRANSACTIONS))
 
 
 OFFSETS = "__consumer_offsets"

@@ -78,16 +78,16 @@ def changes(log: Iterable[ReferenceBatch], topic: str, partition: int = 0) -> li
 
 def _change(kind: int, body: bytes, wanted: tuple[bytes, int], offset: int) -> Change | None:
     if kind == _REGISTER:
-        return Change(offset=offset, kind="registered", broker=_int(body, 0))
+        return Change(offset=offset, kind="registered", broker=_int(body))
     if kind == _BROKER_CHANGE:
         # 1: fenced from now on, 255: no longer, 0: as before
         fenced = _tags(body, 12).get(_FENCED_TAG, b"\0")[0]
         named: Kind | None = {1: "fenced", 255: "unfenced"}.get(fenced)  # type: ignore[assignment]
-        return Change(offset=offset, kind=named, broker=_int(body, 0)) if named else None
-    if kind == _PARTITION_CHANGE and (body[4:20], _int(body, 0)) == wanted:
+        return Change(offset=offset, kind=named, broker=_int(body)) if named else None
+    if kind == _PARTITION_CHANGE and (body[4:20], _int(body)) == wanted:
         leader = _tags(body, 20).get(_LEADER_TAG)
         return (
-            Change(offset=offset, kind="leader", broker=_int(leader, 0))
+            Change(offset=offset, kind="leader", broker=_int(leader))
             if leader is not None
             else None
         )
@@ -111,8 +111,8 @@ def _string(data: bytes, at: int) -> tuple[str, int]:
     return data[at : at + size - 1].decode(), at + size - 1
 
 
-def _int(data: bytes, at: int) -> int:
-    return int(struct.unpack_from(">i", data, at)[0])
+def _int(data: bytes) -> int:
+    return int(struct.unpack_from(">i", data)[0])
 
 
 __all__ = ["TOPIC", "Change", "changes"]

@@ -43,6 +43,7 @@ from linkflap.harness.model.events import SourceMoved, VerbsPlayed
 from linkflap.harness.model.protocols import PlayedVerbs, Recorder
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
+from linkflap.harness.wire.requests import coordinating_partition
 
 READ_ONLY_TOPIC: Final = 134
 _ACKNOWLEDGED: Final = 0
@@ -217,17 +218,6 @@ def _unanswered(last: Step) -> str:
 MIRRORS_WITHIN: Final = 60.0
 
 
-def partition_of(name: str, partitions: int) -> int:
-    """The partition of the state topic whose leader coordinates the mirror of this name. Uses the
-    hash of Java's String."""
-    hashed = 0
-    # names are ASCII, so the low byte of each character suffices
-    for each in name.encode("utf-16-be", "surrogatepass")[1::2]:
-        hashed = (31 * hashed + each) & 0xFFFFFFFF
-    signed = hashed - 0x100000000 if hashed >= 0x80000000 else hashed
-    return (0 if signed == -0x80000000 else abs(signed)) % partitions
-
-
 class Administration:
     """Administers one mirror, `name` at the destination. `admin` is the destination's Java Admin,
     `here` its librdkafka admin."""
@@ -259,7 +249,7 @@ class Administration:
             )
         except KafkaException:
             return None
-        leader = found[partition_of(self._name, len(found))].leader if found else -1
+        leader = found[coordinating_partition(self._name, len(found))].leader if found else -1
         return leader if leader >= 0 else None
 
     def source_addresses(self) -> Sequence[str]:

@@ -18,12 +18,16 @@ from itertools import permutations
 from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
-from linkflap.harness.mirrors.cluster_mirroring.admin import DescribeRow, MirrorAdmin, VerbRefused
+from linkflap.harness.mirrors.cluster_mirroring.admin import (
+    MIRRORING,
+    DescribeRow,
+    MirrorAdmin,
+    VerbRefused,
+)
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until
 
 Name = Literal["create", "start", "pause", "resume", "stop", "delete"]
-MIRRORING: Final = "MIRRORING"
 PAUSED: Final = "PAUSED"
 STOPPED: Final = "STOPPED"
 NONE: Final = ""

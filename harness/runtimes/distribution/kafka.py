@@ -25,7 +25,7 @@ from linkflap.harness.model.errors import EnvironmentFailure, InputError, SetupE
 _LISTS: Final = Path(__file__).parent / "kafka"
 _FETCH_WITHIN: Final = 900.0
 _ATTEMPTS: Final = 3
-_PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
+MAVEN_PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 _OWN_BUILD: Final = (
     "a directory of jars or an unpacked distribution can be named instead of a version"
 )
@@ -248,7 +248,7 @@ def _fetch_with_maven(maven: str, version: str, pins: Mapping[str, Pin], target:
         "-B",
         "-f",
         str(pom),
-        f"{_PLUGIN}:copy-dependencies",
+        f"{MAVEN_PLUGIN}:copy-dependencies",
         f"-DoutputDirectory={target}",
     ]
     if not cache.home_is_writable():

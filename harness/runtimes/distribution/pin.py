@@ -21,8 +21,8 @@ from typing import Final
 from linkflap.harness.machine import children
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.model.errors import InputError, LinkflapError, SetupError
+from linkflap.harness.runtimes.distribution.kafka import MAVEN_PLUGIN
 
-_PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 _WITHIN: Final = 900.0
 _BROKER: Final = "kafka_2.13"
 _ROOTS: Final = (_BROKER, "kafka-tools", "connect-mirror")
@@ -75,7 +75,7 @@ def lines(version: str, *, brokers: bool = False) -> list[str]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "pom.xml").write_text(pom(version, (_BROKER,) if brokers else _ROOTS))
-        goals = [f"{_PLUGIN}:list", f"{_PLUGIN}:copy-dependencies"]
+        goals = [f"{MAVEN_PLUGIN}:list", f"{MAVEN_PLUGIN}:copy-dependencies"]
         options = [
             "-DincludeScope=runtime",
             f"-DoutputFile={folder / 'list.txt'}",

@@ -255,11 +255,11 @@ class KraftBroker(ServiceProgram):
         self.launch()
         self.await_up()
 
-    def await_up(self, *, within: float = UP_WITHIN) -> None:
+    def await_up(self) -> None:
         """Waits until it answers a metadata request with itself in the list: it is registered and
         unfenced."""
         try:
-            until(self._up, within=within, what=f"broker {self.name} to answer", every=0.01)
+            until(self._up, within=UP_WITHIN, what=f"broker {self.name} to answer", every=0.01)
         except DeadlineExceeded as error:
             raise SetupError(f"{error}; {self._last_words()}") from error
 
