@@ -21,6 +21,7 @@ import pytest
 
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.wait import until
+from tests.waiting import eventually
 
 # If a shell starts pytest in the background, SIGINT is ignored, and child processes inherit that.
 _LAUNCH = (
@@ -152,18 +153,16 @@ class Running:
         """The noted processes that are still alive."""
         return [process for process in self.seen if alive(process)]
 
-    def leaves_nothing(self, *, within: float = 120) -> None:
+    def leaves_nothing(self) -> None:
         """Waits until the noted processes are gone, and what they leased is given back."""
-        until(
+        eventually(
+            "every process below the command to be gone",
             lambda: not self.alive(),
-            within=within,
-            what="every process below the command to be gone",
             state=self.alive,
         )
-        until(
+        eventually(
+            "its ports and children to be given back",
             lambda: not ledger.entries(),
-            within=within,
-            what="its ports and children to be given back",
             state=ledger.entries,
         )
 

@@ -191,10 +191,11 @@ def marker(
     )
 
 
-def mirror_pid_reset(offset: int, *, leader_epoch: int = 0, cluster: str = "source") -> bytes:
+def mirror_pid_reset(offset: int, *, leader_epoch: int = 0) -> bytes:
     """KIP-1279's control batch that clears all producer state: control, not transactional, producer
     id -1."""
-    value = struct.pack(">h", 0) + varint(len(cluster)) + cluster.encode() + b"\x00"
+    cluster = b"source"
+    value = struct.pack(">h", 0) + varint(len(cluster)) + cluster + b"\x00"
     plain = Plain(key=struct.pack(">hh", 0, MIRROR_PID_RESET), value=value)
     return batch(offset, [plain], control=True, leader_epoch=leader_epoch)
 
@@ -228,14 +229,14 @@ def rewrite(path: Path, batches: Sequence[bytes]) -> None:
 
 
 def old_message(
-    offset: int, value: bytes | None, *, key: bytes | None = None, magic: int = 1,
+    offset: int, value: bytes | None, *, magic: int = 1,
     timestamp: int = 1_400_000_000_000, attributes: int = 0,
 ) -> bytes:  # fmt: skip
     """A message of format 0 or 1 (before Kafka 0.11): CRC-32, magic, attributes, [timestamp,] key,
     value."""
     body = struct.pack(">bb", magic, attributes)
     body += struct.pack(">q", timestamp) if magic else b""
-    for part in (key, value):
+    for part in (None, value):  # no key
         body += struct.pack(">i", -1 if part is None else len(part)) + (part or b"")
     return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
 

@@ -175,7 +175,6 @@ def assert_equal(
     partitions: Sequence[tuple[str, int]] = TOPIC_PARTITIONS,
     *,
     below: Mapping[tuple[str, int], int] | None = None,
-    names: Sequence[str] = SAME,
     same_start: bool = False,
 ) -> None:
     """Every running replica of `destination` has the bytes of the first broker of `source`, except
@@ -189,7 +188,7 @@ def assert_equal(
             if broker.state == "running":
                 start = 0 if same_start else wanted["base_offset"][0]
                 found = headers(broker, tp, below=end, above=start)
-                assert [found[name] for name in names] == [wanted[name] for name in names], (
+                assert [found[name] for name in SAME] == [wanted[name] for name in SAME], (
                     tp,
                     destination,
                     broker.id,
@@ -234,8 +233,6 @@ def all_end(
     deployment: Deployment,
     cluster: str,
     wanted: Mapping[tuple[str, int], int],
-    *,
-    within: float = 60,
 ) -> None:
     """Waits until a cluster has these high watermarks."""
     state: object = None
@@ -245,9 +242,7 @@ def all_end(
         state = ends(deployment.clusters[cluster], partitions=list(wanted))
         return state == wanted
 
-    until(
-        there, within=within, every=0.1, what=f"{cluster} to end at {wanted}", state=lambda: state
-    )
+    until(there, within=60, every=0.1, what=f"{cluster} to end at {wanted}", state=lambda: state)
 
 
 def own_write(

@@ -17,7 +17,6 @@ import psutil
 import pytest
 
 from linkflap.harness.machine import cleanup, ledger
-from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 from tests import command_line
 from tests.command_line import (
@@ -322,28 +321,16 @@ def bindable(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-def assert_nothing_survives(
-    said: dict[str, Any], started: list[psutil.Process], *, within: float = 120
-) -> None:
-    until(
+def assert_nothing_survives(said: dict[str, Any], started: list[psutil.Process]) -> None:
+    eventually(
+        "every process that the harness started to be gone",
         lambda: not any(map(alive, started)),
-        within=within,
-        what="every process that the harness started to be gone",
         state=lambda: [process for process in started if alive(process)],
     )
-    until(lambda: not Path(said["folder"]).exists(), within=within, what="its folder to be gone")
-    until(
-        lambda: not ledger.entries(),
-        within=within,
-        what="its entry to be gone",
-        state=ledger.entries,
-    )
+    eventually("its folder to be gone", lambda: not Path(said["folder"]).exists())
+    eventually("its entry to be gone", lambda: not ledger.entries(), state=ledger.entries)
     # A JVM's first thread may be a zombie while its other threads still hold the sockets.
-    until(
-        lambda: all(bindable(port) for port in said["ports"]),
-        within=within,
-        what="its ports to be free",
-    )
+    eventually("its ports to be free", lambda: all(bindable(port) for port in said["ports"]))
 
 
 def of_brokers(started: list[psutil.Process], said: dict[str, Any]) -> list[psutil.Process]:

@@ -124,11 +124,11 @@ def spec(kind: str) -> FaultSpec:
 KILL = FaultSpec(id="crash", fault="mirror-kill", target="A->B", at=0, duration=1)
 
 
-def stage_ends(stage: Stage, cluster: str, which: Any = "high") -> dict[tuple[str, int], int]:
+def stage_ends(stage: Stage, cluster: str) -> dict[tuple[str, int], int]:
     return bounds(
         AdminClient(quiet(stage.deployment.clusters[cluster].bootstrap)),
         TOPIC_PARTITIONS,
-        which,
+        "high",
         within=120,
     )
 

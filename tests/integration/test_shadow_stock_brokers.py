@@ -175,9 +175,9 @@ def write(by: Producer, topic: str = TOPIC, value: bytes = b"own") -> object:
     return answers[0]
 
 
-def mirrored_ids(deployment: Deployment, count: int) -> set[int]:
-    """So many producers write one record each to A's topic; returns their ids."""
-    for _ in range(count):
+def mirrored_ids(deployment: Deployment) -> set[int]:
+    """Eight producers write one record each to A's topic; returns their ids."""
+    for _ in range(8):
         write(producer(deployment, "A"))
     return set(headers(deployment.clusters["A"].brokers[1], (TOPIC, 0))["producer_id"])
 
@@ -199,7 +199,7 @@ def test_the_active_controller_stands_still_in_the_failover(
     first = drawn(still)
     mirror = behind_sides(linkflap_deployment)
     mirror.start()
-    taken = mirrored_ids(linkflap_deployment, 8)
+    taken = mirrored_ids(linkflap_deployment)
     drained(mirror)
     all_drained(mirror, b.brokers)
     assert first in taken
@@ -239,7 +239,7 @@ def test_a_broker_that_stood_still_all_the_while_is_reported_and_is_safe_when_it
         try:
             mirror.go_on()
             starting.result(160)
-            taken = mirrored_ids(linkflap_deployment, 8)
+            taken = mirrored_ids(linkflap_deployment)
             drained(mirror)
             mirror.stop()
         finally:
@@ -268,7 +268,7 @@ def test_producers_of_b_that_are_older_than_the_mirror_keep_ids_that_are_mirrore
     transactional.commit_transaction(60)
     mirror = behind_sides(linkflap_deployment)
     mirror.start()
-    assert mirrored_ids(linkflap_deployment, 8) == set(range(8))
+    assert mirrored_ids(linkflap_deployment) == set(range(8))
     drained(mirror)
     mirror.stop()
     assert sorted(cast(int, write(one)) for one in older) == [0, 1, 2], "offsets of A's records"

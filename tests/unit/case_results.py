@@ -51,9 +51,7 @@ def a_case(**changed: Any) -> Case:
     return Case(**values | changed)
 
 
-def a_result(
-    version: str = "4.3.1", shown: int = 0, runs: int = 3, needed: int = 3, **changed: Any
-) -> CaseResult:
+def a_result(version: str = "4.3.1", shown: int = 0, runs: int = 3, **changed: Any) -> CaseResult:
     outcome = Outcome.REPRODUCED if shown else Outcome.NOT_REPRODUCED
     values: dict[str, Any] = {
         "case": "a-case",
@@ -62,7 +60,7 @@ def a_result(
         "outcome": outcome,
         "shown": shown,
         "runs": runs,
-        "needed": needed,
+        "needed": 3,
         "controls": runs,
         "expected": a_case().expectation(Variant(kafka=version), version),
     }

@@ -23,7 +23,7 @@ from tests.unit.case_results import ROOT, a_case, a_result, ended, invoked
 
 
 def a_row(
-    case: str = "KAFKA-20734", version: str = "4.3.1", shown: int = 3, runs: int = 3, **changed: Any
+    case: str = "KAFKA-20734", version: str = "4.3.1", shown: int = 3, **changed: Any
 ) -> StoredResult:
     values: dict[str, Any] = {
         "format": 1,
@@ -34,9 +34,9 @@ def a_row(
         "transactions": "",
         "outcome": Outcome.REPRODUCED if shown else Outcome.NOT_REPRODUCED,
         "shown": shown,
-        "runs": runs,
+        "runs": 3,
         "needed": 3,
-        "controls": runs,
+        "controls": 3,
         "low": 0.0,
         "high": 1.0,
         "expected": True,

@@ -632,12 +632,12 @@ def log_file(cluster: SimpleNamespace, number: int = 1) -> Path:
     return max(folder.glob("*.log"))
 
 
-def truncate_at(cluster: SimpleNamespace, offset: int, number: int = 1) -> None:
-    """Truncates a log's file, and appends B's bytes from there on at once."""
+def truncate(cluster: SimpleNamespace) -> None:
+    """Truncates broker 1's log where it diverges, and appends B's bytes from there on at once."""
     mine, theirs = headers("3-diverged", "A"), headers("3-diverged", "B")
-    position, there = (int(h.position[(h.base_offset >= offset).argmax()]) for h in (mine, theirs))
+    position, there = (int(h.position[(h.base_offset >= 21).argmax()]) for h in (mine, theirs))
     tail = max((LOGS / "3-diverged" / "B" / "tx-0").glob("*.log")).read_bytes()[there:]
-    with log_file(cluster, number).open("r+b") as file:
+    with log_file(cluster).open("r+b") as file:
         file.truncate(position)
         file.seek(position)
         file.write(tail)
@@ -663,7 +663,7 @@ def test_a_truncation_is_noted_when_the_bytes_show_it_whatever_follows_at_once(
     end = logs.end_of(headers("3-diverged", "A"))
     watch, noted = watched(cluster, headers("3-diverged", "B"))
     assert noted == []
-    truncate_at(cluster, 21)
+    truncate(cluster)
     eventually("the truncation to be noted", lambda: bool(noted))
     watch.close()
     assert noted == [("tx", 0, 21, end)]
@@ -717,7 +717,7 @@ def test_truncations_are_looked_for_until_the_mirror_ends_and_not_only_until_it_
     )
     made._destination = SimpleNamespace(brokers={})
     monkeypatch.setattr(mirror.ClusterMirror, "lag", lambda self: None)
-    truncate_at(cluster, 21)
+    truncate(cluster)
     made.stop()
     assert [(partition, offset) for _, partition, offset, _ in noted] == [(0, 21)]
 
@@ -726,7 +726,7 @@ def test_truncation_after_the_watch_ended_is_not_noted(tmp_path: Path) -> None:
     cluster = copied(tmp_path)
     watch, noted = watched(cluster, headers("3-diverged", "B"))
     watch.stop()
-    truncate_at(cluster, 21)
+    truncate(cluster)
     watch.close()
     assert noted == []
 
@@ -736,7 +736,7 @@ def test_logs_that_have_something_to_lose_are_owed_until_they_lost_it(tmp_path: 
     cluster = copied(tmp_path / "tail")
     watch, noted = watched(cluster, headers("3-diverged", "B"))
     assert watch.not_yet_truncated == [("tx", 0)]
-    truncate_at(cluster, 21)
+    truncate(cluster)
     eventually("the truncation to be noted", lambda: bool(noted))
     assert watch.not_yet_truncated == []
     watch.close()

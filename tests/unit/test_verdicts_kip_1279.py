@@ -210,16 +210,14 @@ def test_after_the_second_stop_old_sessions_of_a_continue(tmp_path: Path) -> Non
 def changed_log(
     tmp_path: Path,
     moment: str,
-    cluster: str,
     change: Callable[[list[bytes]], list[bytes]],
-    partition: int = 0,
 ) -> dict[str, Path]:
-    """Logs of a moment, with changes to the batches of one partition of one cluster; returns the
-    paths of the logs."""
+    """Logs of a moment, with changes to the batches of B's first partition; returns the paths of
+    the logs."""
     from tests.kafka_log import batches_in, rewrite
 
     shutil.copytree(KIP_1279 / moment, tmp_path / "logs")
-    path = tmp_path / "logs" / cluster / f"tx-{partition}" / "00000000000000000000.log"
+    path = tmp_path / "logs" / "B" / "tx-0" / "00000000000000000000.log"
     rewrite(path, change([data for _, data in batches_in(path)]))
     return {n: tmp_path / "logs" / n for n in "AB"}
 
@@ -234,7 +232,7 @@ def test_an_id_of_a_that_continues_after_bs_reset_is_an_anomaly(
     """A's producer 0 ended at sequence 4, so B's producer of that id began at 0; if it continued at
     5, its first records were lost."""
     logs = changed_log(
-        tmp_path, "3-diverged", "B", lambda log: [*log[:10], changed(log[10], seq=5), *log[11:]]
+        tmp_path, "3-diverged", lambda log: [*log[:10], changed(log[10], seq=5), *log[11:]]
     )
     judgement = judged(tmp_path / "run", asked(logs, "A->B"))
     assert judgement.verdict is Verdict.INVALID
@@ -250,7 +248,7 @@ def test_a_transaction_that_the_stop_of_the_mirror_left_open_is_open_for_ever(
     """B's reset is where its ABORT was. Before the stop the same transaction is open, and may
     be."""
     logs = changed_log(
-        tmp_path, "2-after-stop", "B", lambda log: [*log[:8], changed(log[9], base_offset=21)]
+        tmp_path, "2-after-stop", lambda log: [*log[:8], changed(log[9], base_offset=21)]
     )
     judgement = judged(tmp_path / "run", asked(logs, "A->B"))
     assert found_in(judgement) == [("marker-pairing", "transaction-left-open", "B", 0, 16)]
@@ -261,7 +259,6 @@ def test_a_batch_of_a_mirrored_again_after_bs_records_is_a_repeat(tmp_path: Path
     logs = changed_log(
         tmp_path,
         "3-diverged",
-        "B",
         lambda log: [*log, changed(log[2], base_offset=28, leader_epoch=13)],
     )
     judgement = judged(tmp_path / "run", asked(logs, "A->B"))
@@ -272,7 +269,6 @@ def test_committed_data_without_the_transactional_bit_is_named(tmp_path: Path) -
     logs = changed_log(
         tmp_path,
         "3-diverged",
-        "B",
         lambda log: [*log[:11], changed(log[11], attributes=0), *log[12:]],
     )
     judgement = judged(tmp_path / "run", asked(logs, "A->B"))

@@ -200,10 +200,8 @@ def shorten(logs: Path, cluster: str, batches: int) -> None:
     path.write_bytes(b"".join(data for _, data in batches_in(path)[:batches]))
 
 
-def verdict_of_moments(
-    logs: Path, tmp_path: Path, promotions: dict[tuple[str, str, int], list[int]] | None = None
-) -> Judgement:
-    wanted = asked({name: logs / name for name in "AB"}, "A->B", promotions=promotions)
+def verdict_of_moments(logs: Path, tmp_path: Path) -> Judgement:
+    wanted = asked({name: logs / name for name in "AB"}, "A->B")
     return judged(tmp_path / "run", wanted)
 
 

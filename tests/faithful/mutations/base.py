@@ -304,18 +304,16 @@ def change_mark(made: Made, mark: Watermark, **fields: object) -> None:
     made.marks[made.marks.index(mark)] = replace(mark, **fields)  # type: ignore[arg-type]
 
 
-def own_marker(
-    made: Made, cluster: str, ends: int, *, at: int = -1, going_on: bool | None = None
-) -> Entry:
-    """A marker in a cluster's own era that ends data as its client's answer said; `going_on`: its
+def own_marker(made: Made, ends: int, *, at: int = -1, going_on: bool | None = None) -> Entry:
+    """A marker in B's own era that ends data as its client's answer said; `going_on`: its
     producer id writes on (or not).
     """
-    log = made.log(cluster)
+    log = made.log("B")
     decided = states(log)
     asked = "commit" if ends == COMMIT else "abort"
     ending = {"committed": COMMIT, "aborted": ABORT}
     found = []
-    for entry in data(made, cluster, native=True):
+    for entry in data(made, "B", native=True):
         if ending.get(decided.state[entry.offset]) != ends or any(r.uid < 0 for r in entry.records):
             continue
         row = returned(made, entry.uids[0]) if entry.uids else None
@@ -326,11 +324,11 @@ def own_marker(
         if row and row.outcome == "ok" and row.ending == asked and going_on in (None, goes_on):
             found.append(marker)
     if not found:
-        raise NothingToChange(f"{cluster} has no such marker")
+        raise NothingToChange("B has no such marker")
     return found[at]
 
 
-def known_committed(made: Made, cluster: str, rng: Random, *, native: bool) -> Entry:
-    """A batch that clients know to be committed, and that is neither the first nor the last."""
-    found = [e for e in data(made, cluster, native=native) if promised(made, e)]
+def known_committed(made: Made, rng: Random, *, native: bool) -> Entry:
+    """A batch of B that clients know to be committed; neither the first such nor the last."""
+    found = [e for e in data(made, "B", native=native) if promised(made, e)]
     return found[rng.randrange(1, len(found) - 1)]

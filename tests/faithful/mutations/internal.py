@@ -24,11 +24,11 @@ from tests.faithful.coordinators import (
     later,
     name_in,
     state_in,
+    with_longer_timeout,
     with_partitions,
     with_producer,
     with_start,
     with_state,
-    with_timeout,
     with_update,
 )
 from tests.faithful.made import Made
@@ -57,23 +57,23 @@ def _rewrite(
     made.change(cluster, spot[1], how, topic=spot[0])
 
 
-def _middle(made: Made, cluster: str, spot: tuple[str, int]) -> Entry:
-    log = _own(made, cluster, spot)
+def _middle(made: Made, spot: tuple[str, int]) -> Entry:
+    log = _own(made, "A", spot)
     if len(log) < 3:
-        raise NothingToChange(f"{spot[0]} of {cluster} is too short")
+        raise NothingToChange(f"{spot[0]} of A is too short")
     return log[len(log) // 2]
 
 
 @mutation(PAIR, must="internal-topics/corrupt-batch", unknown="recording")
 def own_crc_wrong(made: Made, rng: Random) -> None:
     """A batch of __transaction_state has a wrong CRC, on every broker."""
-    _rewrite(made, "A", STATES, put(_middle(made, "A", STATES), crc_flip=0x5A))
+    _rewrite(made, "A", STATES, put(_middle(made, STATES), crc_flip=0x5A))
 
 
 @mutation(PAIR, must="internal-topics/replica-disagreement")
 def own_replica_changed(made: Made, rng: Random) -> None:
     """On a follower of __consumer_offsets, one byte has changed, and the CRC was recomputed."""
-    entry = _middle(made, "A", COMMITS)
+    entry = _middle(made, COMMITS)
     (record,) = entry.records
     changed = record._replace(value=(record.value or b"")[:-1] + b"\x07")
     made.rewrite(made.log_keys("A", 0, topic=COMMITS[0])[1], put(entry, records=(changed,)))
@@ -82,15 +82,13 @@ def own_replica_changed(made: Made, rng: Random) -> None:
 @mutation(PAIR, must="internal-topics/replica-missing internal-topics/offsets-missing")
 def own_replica_without(made: Made, rng: Random) -> None:
     """A follower of __cluster_metadata lacks a batch."""
-    made.rewrite(
-        made.log_keys("A", 0, topic=METADATA[0])[1], kept_out(_middle(made, "A", METADATA))
-    )
+    made.rewrite(made.log_keys("A", 0, topic=METADATA[0])[1], kept_out(_middle(made, METADATA)))
 
 
 @mutation(PAIR, must="internal-topics/offsets-missing")
 def own_batch_lost(made: Made, rng: Random) -> None:
     """Every broker lacks a batch in the middle of __transaction_state."""
-    _rewrite(made, "A", STATES, kept_out(_middle(made, "A", STATES)))
+    _rewrite(made, "A", STATES, kept_out(_middle(made, STATES)))
 
 
 @mutation(PAIR, must="internal-topics/ends-early")
@@ -113,7 +111,7 @@ def own_file_out_of_order(made: Made, rng: Random) -> None:
 def own_epoch_raised(made: Made, rng: Random) -> None:
     """A batch in the middle of __transaction_state has a higher leader epoch than the batches after
     it, on every broker."""
-    entry = _middle(made, "A", STATES)
+    entry = _middle(made, STATES)
     _rewrite(made, "A", STATES, put(entry, leader_epoch=entry.leader_epoch + 1))
 
 
@@ -317,7 +315,7 @@ def updated_at_another_time(made: Made, rng: Random) -> None:
 def timeout_changed_meanwhile(made: Made, rng: Random) -> None:
     """The timeout of a transaction changes while it is open."""
     cluster, entry, _ = _state(made, rng, ONGOING, PREPARE_COMMIT, PREPARE_ABORT)
-    _put_state(made, cluster, entry, with_timeout(entry, 900_000))
+    _put_state(made, cluster, entry, with_longer_timeout(entry))
 
 
 @mutation(FORCED, must=IMPOSSIBLE)

@@ -56,21 +56,21 @@ def changed_records(records: tuple[Rec, ...]) -> tuple[Rec, ...]:
 )
 def crc_wrong(made: Made, rng: Random) -> None:
     """A mirrored batch has a wrong CRC, in every replica of B."""
-    made.change("B", 0, put(known_committed(made, "B", rng, native=False), crc_flip=0x5A))
+    made.change("B", 0, put(known_committed(made, rng, native=False), crc_flip=0x5A))
 
 
 @mutation(PAIR, must="replica-agreement/replica-disagreement", may="leader-epochs/epoch-reuse")
 def one_replica_changed(made: Made, rng: Random) -> None:
     """In a follower's replica on B, one byte of a record has changed, and the CRC was
     recomputed."""
-    batch = known_committed(made, "B", rng, native=False)
+    batch = known_committed(made, rng, native=False)
     made.rewrite(made.log_keys("B", 0)[1], put(batch, records=changed_records(batch.records)))
 
 
 @mutation(PAIR, must="replica-agreement/bytes-changed")
 def other_bytes_when_fetched_again(made: Made, rng: Random) -> None:
     """A broker of B gave another batch at the same offset when it was asked again."""
-    batch = known_committed(made, "B", rng, native=False)
+    batch = known_committed(made, rng, native=False)
     key = made.log_keys("B", 0)[0]
     again = {
         "topic": key.topic,
@@ -378,7 +378,7 @@ def file_out_of_order(made: Made, rng: Random) -> None:
 )
 def mirrored_batch_lost(made: Made, rng: Random) -> None:
     """Every replica of B lacks a mirrored batch in the middle of the log."""
-    made.change("B", 0, kept_out(known_committed(made, "B", rng, native=False)))
+    made.change("B", 0, kept_out(known_committed(made, rng, native=False)))
 
 
 @mutation(
@@ -399,7 +399,7 @@ def moved_batch_lost(made: Made, rng: Random) -> None:
 )
 def native_batch_lost(made: Made, rng: Random) -> None:
     """Every replica of B lacks an acknowledged batch of B's own."""
-    made.change("B", 0, kept_out(known_committed(made, "B", rng, native=True)))
+    made.change("B", 0, kept_out(known_committed(made, rng, native=True)))
 
 
 @mutation(
@@ -480,7 +480,7 @@ def value_changed_behind_a_wrong_length(made: Made, rng: Random) -> Afterwards:
 def value_changed(made: Made, rng: Random) -> None:
     """In every replica of B, one byte of a mirrored record has changed, and the CRC was
     recomputed."""
-    batch = known_committed(made, "B", rng, native=False)
+    batch = known_committed(made, rng, native=False)
     made.change("B", 0, put(batch, records=changed_records(batch.records)))
 
 
@@ -494,7 +494,7 @@ def value_changed(made: Made, rng: Random) -> None:
 def value_changed_under_another_id(made: Made, rng: Random) -> None:
     """One byte of a record has changed on B. The mirror changes producer ids, so every CRC differs
     anyway."""
-    batch = known_committed(made, "B", rng, native=False)
+    batch = known_committed(made, rng, native=False)
     made.change("B", 0, put(batch, records=changed_records(batch.records)))
 
 
@@ -522,7 +522,7 @@ def timestamp_changed(made: Made, rng: Random) -> None:
 def epochs_not_kept(made: Made, rng: Random) -> None:
     """From one mirrored batch on, B's batches have the next leader epoch, although the mirror keeps
     the source's epochs."""
-    start = known_committed(made, "B", rng, native=False).offset
+    start = known_committed(made, rng, native=False).offset
     made.change(
         "B",
         0,
@@ -597,7 +597,7 @@ def mirrored_beyond_the_source(made: Made, rng: Random) -> None:
 @mutation(PAIR, must="byte-equality/byte-divergence")
 def packed_anew(made: Made, rng: Random) -> None:
     """The mirror compressed a batch again, with another codec: the same records in other bytes."""
-    batch = known_committed(made, "B", rng, native=False)
+    batch = known_committed(made, rng, native=False)
     made.change("B", 0, put(batch, codec="gzip" if batch.codec != "gzip" else "lz4"))
 
 

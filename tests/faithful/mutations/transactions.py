@@ -15,8 +15,8 @@ from tests.faithful.coordinators import (
     decided_in,
     name_in,
     state_in,
+    with_longer_timeout,
     with_state,
-    with_timeout,
 )
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
@@ -51,7 +51,7 @@ from tests.faithful.stories import without_history
 def commit_became_abort(made: Made, rng: Random) -> None:
     """In one partition, a COMMIT marker of B's own is an ABORT, although the commit was
     acknowledged and read."""
-    made.change("B", 0, put(own_marker(made, "B", COMMIT), ends=ABORT))
+    made.change("B", 0, put(own_marker(made, COMMIT), ends=ABORT))
 
 
 @mutation(
@@ -64,7 +64,7 @@ def commit_became_abort(made: Made, rng: Random) -> None:
 )
 def abort_became_commit(made: Made, rng: Random) -> None:
     """An ABORT marker of B's own is a COMMIT, although the abort was acknowledged."""
-    made.change("B", 0, put(own_marker(made, "B", ABORT, at=0), ends=COMMIT))
+    made.change("B", 0, put(own_marker(made, ABORT, at=0), ends=COMMIT))
 
 
 @mutation(
@@ -99,7 +99,7 @@ def abort_became_commit_on_the_way(made: Made, rng: Random) -> None:
 def marker_lost_and_overrun(made: Made, rng: Random) -> None:
     """A COMMIT marker of B's own is missing, and its producer continued in the same epoch, so that
     the next marker ends both transactions."""
-    made.change("B", 0, kept_out(own_marker(made, "B", COMMIT, at=0, going_on=True)))
+    made.change("B", 0, kept_out(own_marker(made, COMMIT, at=0, going_on=True)))
 
 
 @mutation(
@@ -113,7 +113,7 @@ def marker_lost_and_overrun(made: Made, rng: Random) -> None:
 def marker_lost_in_its_epoch(made: Made, rng: Random) -> None:
     """A COMMIT marker of B's own is missing, and its producer continued in the next epoch, as with
     transactions v2 (KIP-890)."""
-    made.change("B", 0, kept_out(own_marker(made, "B", COMMIT, at=0, going_on=True)))
+    made.change("B", 0, kept_out(own_marker(made, COMMIT, at=0, going_on=True)))
 
 
 @mutation(
@@ -128,7 +128,7 @@ def marker_lost_in_its_epoch(made: Made, rng: Random) -> None:
 )
 def last_marker_lost(made: Made, rng: Random) -> None:
     """The last COMMIT marker of one of B's own producers is missing, and B kept running."""
-    made.change("B", 0, kept_out(own_marker(made, "B", COMMIT, going_on=False)))
+    made.change("B", 0, kept_out(own_marker(made, COMMIT, going_on=False)))
 
 
 @mutation(
@@ -144,7 +144,7 @@ def last_marker_lost(made: Made, rng: Random) -> None:
 def transaction_hangs(made: Made, rng: Random) -> None:
     """A transaction of B's own has no marker, and the run continued for longer than the
     transaction's timeout."""
-    made.change("B", 0, kept_out(own_marker(made, "B", COMMIT, going_on=False)))
+    made.change("B", 0, kept_out(own_marker(made, COMMIT, going_on=False)))
     made.ended += 100 * SECOND
 
 
@@ -162,7 +162,7 @@ def _open_at_the_end(made: Made, last: int = ONGOING) -> None:
     def changed(entry: Entry) -> Entry:
         if name_in(entry) != name_in(log[-1]):
             return entry
-        longer = with_timeout(entry, 900_000)
+        longer = with_longer_timeout(entry)
         return with_state(longer, last) if entry is log[-1] else longer
 
     made.change("B", STATES[1], lambda all_: [changed(e) for e in all_], topic=STATES[0])
@@ -218,7 +218,7 @@ def _appended(made: Made) -> Entry:
 )
 def marker_before_its_data(made: Made, rng: Random) -> None:
     """The last COMMIT marker of one of B's own producers is before the data that it ends."""
-    marker = own_marker(made, "B", COMMIT, going_on=False)
+    marker = own_marker(made, COMMIT, going_on=False)
     log = made.log("B")
     first = next(e for e in log if states(log).marker.get(e.offset) == marker.offset)
     made.change("B", 0, lambda all_: _moved(all_, marker, first))
@@ -376,7 +376,7 @@ def two_outcomes_in_copied_logs(made: Made, rng: Random) -> None:
 )
 def marker_of_an_older_epoch(made: Made, rng: Random) -> None:
     """A COMMIT marker of B's own has a producer epoch below that of the data that it ends."""
-    marker = own_marker(made, "B", COMMIT)
+    marker = own_marker(made, COMMIT)
     made.change("B", 0, put(marker, epoch=marker.epoch - 2))
 
 

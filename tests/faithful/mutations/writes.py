@@ -30,12 +30,12 @@ from tests.faithful.mutations.readers import forget
 COLLISION = "producer-id-uniqueness/producer-id-collision"
 
 
-def _idempotent(made: Made, cluster: str = "B", *, least: int = 2) -> list[Entry]:
-    """The batches of one idempotent producer in a cluster's own era."""
-    mine = [e for e in data(made, cluster, native=True, state="plain") if e.pid >= 0]
+def _idempotent(made: Made) -> list[Entry]:
+    """The batches of one idempotent producer in B's own era."""
+    mine = [e for e in data(made, "B", native=True, state="plain") if e.pid >= 0]
     found = [e for e in mine if e.pid == mine[0].pid]
-    if len(found) < least:
-        raise NothingToChange(f"{cluster} has {len(found)} batches of an idempotent producer")
+    if len(found) < 2:
+        raise NothingToChange(f"B has {len(found)} batches of an idempotent producer")
     return found
 
 
