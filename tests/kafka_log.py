@@ -170,7 +170,6 @@ def batch(
 
 def marker(
     offset: int, kind: int, *, pid: int, epoch: int, leader_epoch: int = 0, version: int = 0,
-    timestamp: int = 1_700_000_000_000,
     coordinator: int = 0,
 ) -> bytes:  # fmt: skip
     """A control batch that ends a transaction: kind COMMIT or ABORT (EndTxnMarker: version i16,
@@ -178,7 +177,7 @@ def marker(
     plain = Plain(
         key=struct.pack(">hh", version, kind),
         value=struct.pack(">hi", 0, coordinator),
-        timestamp=timestamp,
+        timestamp=1_700_000_000_000,
     )
     return batch(
         offset,

@@ -209,13 +209,13 @@ def listed(text: str, table: str, line: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.new", description=__doc__)
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument(
         "name", help="a noun: " + ", ".join(f"{s.example} ({kind})" for kind, s in KINDS.items())
     )
-    given = parser.parse_args(arguments)
+    given = parser.parse_args()
     try:
         for path in write(given.kind, given.name):
             print(path.relative_to(ROOT))  # noqa: T201

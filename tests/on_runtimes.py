@@ -150,9 +150,9 @@ def values(bootstrap: str, topic: str, count: int) -> list[bytes]:
     return found
 
 
-def in_sync(cluster: Cluster, topic: str) -> set[int]:
+def in_sync(cluster: Cluster) -> set[int]:
     admin = AdminClient({**QUIET, "bootstrap.servers": cluster.bootstrap})
-    return set(admin.list_topics(topic, timeout=60).topics[topic].partitions[0].isrs)
+    return set(admin.list_topics("replicated", timeout=60).topics["replicated"].partitions[0].isrs)
 
 
 # The containers and networks of a process in a Docker engine, and a harness that creates some.

@@ -49,7 +49,7 @@ class Shape:
     codec: str = "none"
 
 
-def write_run(root: Path, shape: Shape = Shape(), *, status: str = "finished") -> Path:
+def write_run(root: Path, shape: Shape = Shape()) -> Path:
     """Writes an undamaged run directory: A captured at its failover, and B at the end, with a
     replica on each of its brokers."""
     scenario = Scenario(
@@ -90,7 +90,7 @@ def write_run(root: Path, shape: Shape = Shape(), *, status: str = "finished") -
     for moment, rows in bounds.items():
         writer.write_bounds(moment, rows)
     append_events(root, events)
-    writer.close(status)  # type: ignore[arg-type]
+    writer.close("finished")
     seal(root)
     return root
 

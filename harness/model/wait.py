@@ -48,11 +48,11 @@ def until(
         time.sleep(min(every, max(0.0, deadline - time.monotonic())))
 
 
-def pause(seconds: float, stop: Callable[[], bool], *, every: float = 0.05) -> None:
+def pause(seconds: float, stop: Callable[[], bool]) -> None:
     """Holds a fault open for `seconds`, or until `stop()` is true because the run is ending."""
     deadline = time.monotonic() + seconds
     while not stop() and (left := deadline - time.monotonic()) > 0:
-        time.sleep(min(every, left))
+        time.sleep(min(0.05, left))
 
 
 def patient(seconds: float) -> float:

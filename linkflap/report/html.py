@@ -427,9 +427,6 @@ def _total(judged: Document) -> Mapping[str, int]:
     }
 
 
-__all__ = ["About", "Excerpt", "Group", "page", "script_safe", "stylesheet", "template", "write"]
-
-
 SUITE_PAGE: Final = "suite.html"
 
 

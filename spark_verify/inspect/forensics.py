@@ -11,10 +11,9 @@ begins again with other bytes, belong to two producers, or to one whose partitio
 Missing offsets, and gaps of sequences there, prove nothing: compaction removes batches. They are
 noted, and are no finding.
 
-The bytes at an offset, as plain values for people: batch headers with their file and position,
-and records.
-
-For a handful of batches: the slow decoder reads the records, because it reads control records too.
+It also shows the bytes at an offset as plain values for people: batch headers with their file and
+position, and records. The slow decoder reads these few records, because it reads control records
+too.
 """
 
 from __future__ import annotations
@@ -108,15 +107,15 @@ def _around(index: int, each_way: int, end: int) -> range:
     return range(max(0, index - each_way), min(end, index + each_way + 1))
 
 
-def of_producer(log: batches.ReplicaLog, offset: int, *, before: int = 2) -> list[int]:
-    """Rows of the last batches of the same producer id before the one with an offset, that one, and
-    its next."""
+def of_producer(log: batches.ReplicaLog, offset: int) -> list[int]:
+    """Rows of the batch with an offset, and of the two before it and the one after it that have its
+    producer id."""
     at = np.flatnonzero((log.headers.base_offset <= offset) & (log.headers.last_offset >= offset))
     if not len(at) or log.headers.producer_id[at[0]] == -1:
         return []
     same = np.flatnonzero(log.headers.producer_id == log.headers.producer_id[at[0]])
     index = int(np.searchsorted(same, at[0]))
-    return [int(row) for row in same[max(0, index - before) : index + 2]]
+    return [int(row) for row in same[max(0, index - 2) : index + 2]]
 
 
 def holding(log: batches.ReplicaLog, offset: int) -> int | None:
@@ -126,9 +125,9 @@ def holding(log: batches.ReplicaLog, offset: int) -> int | None:
     return int(at[0]) if len(at) else None
 
 
-def records(log: batches.ReplicaLog, row: int, *, near: int, most: int = 10) -> Sequence[Shown]:
-    """Records of one batch, those next to offset `near`; none where they cannot be read."""
-    found = sorted(log.records_of(row), key=lambda r: abs(r.offset - near))[:most]
+def records(log: batches.ReplicaLog, row: int, *, near: int) -> Sequence[Shown]:
+    """Ten records of one batch, those next to offset `near`; none where they cannot be read."""
+    found = sorted(log.records_of(row), key=lambda r: abs(r.offset - near))[:10]
     return [_record(r) for r in sorted(found, key=lambda r: r.offset)]
 
 

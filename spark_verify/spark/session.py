@@ -170,16 +170,14 @@ JVM, or with this process."""
 _leaving = False
 
 
-def warm(
-    master: str = masters.LOCAL, settings: Mapping[str, str] | None = None
-) -> Future[SparkSession]:
+def warm() -> Future[SparkSession]:
     """Begins to start Spark in the background and runs the verifier's query once on nothing, so
     that the first is fast.
 
     The same future for every call in a process, until `close`. Its result raises SetupError if
     Spark cannot start.
     """
-    return _begun(master, settings or {}, query=True)
+    return _begun(masters.LOCAL, {}, query=True)
 
 
 def _begun(master: str, settings: Mapping[str, str], *, query: bool) -> Future[SparkSession]:

@@ -1,11 +1,10 @@
-"""What was due to be examined, by cluster and origin; and which part of it a check did not examine,
-which leaves it unknown.
+"""What was due to be examined, by cluster and origin. A check is unknown if it did not examine all
+of it.
 
-Failed parts of a mirror: connectors and their tasks, by Kafka Connect's own states.
-
-A failed part is not started again, so its last state counts from its failure on; that of a killed
-worker ends with the worker. On a link that failed over only states from before the fault count:
-later failures are consequences of the dead source.
+Failed parts of a mirror (connectors and their tasks, by Kafka Connect's own states) explain why.
+Connect does not start a failed part again, so its last state counts from its failure on. The state
+of a part of a killed worker ends with the worker. On a link that failed over only states from
+before the fault count: later failures are consequences of the dead source.
 """
 
 from __future__ import annotations

@@ -51,10 +51,10 @@ def assert_one_sentence(text: str, says: str) -> None:
     assert re.search(says, sentences[0]), sentences[0]
 
 
-def fails(work: Path, env: dict[str, str], code: int, says: str, command: str) -> str:
+def fails(work: Path, env: dict[str, str], code: int, says: str) -> str:
     """Exactly one sentence, and no new files; what standard error has beside it."""
     before = made(work)
-    done = linkflap(command, env=env, cwd=work)
+    done = linkflap(RUN, env=env, cwd=work)
     assert done.returncode == code, done.stderr
     assert done.stdout == ""
     assert_one_sentence(done.stderr, says)
@@ -142,7 +142,7 @@ def test_wrong_input_is_one_sentence_and_leaves_nothing(
 def test_ports_that_are_wrong_or_too_few_are_refused(
     work: Path, tmp_path: Path, ports: str, code: int, says: str
 ) -> None:
-    fails(work, environment(tmp_path / "ledger", LINKFLAP_PORTS=ports), code, says, RUN)
+    fails(work, environment(tmp_path / "ledger", LINKFLAP_PORTS=ports), code, says)
 
 
 def bare(tmp_path: Path) -> dict[str, str]:
@@ -170,7 +170,7 @@ def test_first_use_says_what_it_fetches_and_that_no_registry_was_reached(
         rf"the jars of Kafka {DEFAULT_KAFKA} could not be fetched with jgo \(.*\); check the"
         r" network"
     )
-    said = fails(work, bare(tmp_path), 255, says, RUN)
+    said = fails(work, bare(tmp_path), 255, says)
     assert re.search(r"\d s  note  first use: fetching the \d+ jars of Kafka [\d.]+ with jgo", said)
 
 

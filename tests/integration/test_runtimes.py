@@ -234,14 +234,12 @@ def test_three_brokers_survive_kill_9_of_one(tmp_path: Path, on: str) -> None:
         assert probe.seen_brokers(cluster.brokers[1].client_address) == {1, 2, 3}
         create(cluster, "replicated", replicas=3)
         produce(cluster.bootstrap, "replicated", b"before")
-        victim = cluster.brokers[in_sync(cluster, "replicated").pop()]
+        victim = cluster.brokers[in_sync(cluster).pop()]
         victim.kill()
         produce(cluster.bootstrap, "replicated", b"without")
-        eventually(
-            "the ISR to shrink", lambda: in_sync(cluster, "replicated") == {1, 2, 3} - {victim.id}
-        )
+        eventually("the ISR to shrink", lambda: in_sync(cluster) == {1, 2, 3} - {victim.id})
         victim.start()
-        eventually("the ISR to be full again", lambda: in_sync(cluster, "replicated") == {1, 2, 3})
+        eventually("the ISR to be full again", lambda: in_sync(cluster) == {1, 2, 3})
         produce(cluster.bootstrap, "replicated", b"after")
         assert values(cluster.bootstrap, "replicated", 3) == [b"before", b"without", b"after"]
         pids = [broker.pid for broker in cluster.brokers.values()]

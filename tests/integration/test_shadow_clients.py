@@ -158,9 +158,9 @@ def test_topics_that_are_made_beside_a_mirror_do_not_stay_on_the_shadow(
 # Group offsets that a shadow syncs: which groups, up to which offset, and when not.
 
 
-def commit(bootstrap: str, group: str, offset: int, partition: int = 0) -> None:
+def commit(bootstrap: str, group: str, offset: int) -> None:
     consumer = Consumer(quiet(bootstrap) | {"group.id": group, "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition(TOPIC, partition, offset)], asynchronous=False)
+    consumer.commit(offsets=[TopicPartition(TOPIC, 0, offset)], asynchronous=False)
     consumer.close()
 
 

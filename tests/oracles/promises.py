@@ -102,18 +102,15 @@ def deleted(
     generation: PlainGeneration,
     log: PlainLog,
     promise: Promise,
-    *,
-    earlier: bool = True,
-    absent: bool | None = None,
 ) -> bool | None:
     """Whether a promised record was deleted with the start of its log, or by a cleaner; None where
-    that is not known. `absent`: the log lacks it (by default, everywhere)."""
+    that is not known."""
     start = log.log_start
     if 0 <= promise.acked < start:
         return True
-    if not (log.of(promise.uid) is None if absent is None else absent):
+    if log.of(promise.uid) is not None:
         return False
-    mine = promises(plain, story, generation, earlier=earlier)
+    mine = promises(plain, story, generation)
     lost = _written(plain, story, generation, mine, promise)
     compacted = plain.compacted.get(generation.cluster, 0)
     if lost.last < start or lost.first >= max(start, compacted):

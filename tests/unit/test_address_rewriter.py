@@ -102,9 +102,9 @@ NAMING = [
 KEYS = {"produce": 0, "fetch": 1, "metadata": 3, "find_coordinator": 10, "describe_cluster": 60}
 
 
-def asked(through: RewrittenConnection, api: str, version: int, correlation: int) -> None:
+def asked(through: RewrittenConnection, api: str, version: int) -> None:
     """A request's beginning crosses; what follows its head is not read."""
-    head = KEYS[api].to_bytes(2) + version.to_bytes(2) + correlation.to_bytes(4) + b"rest"
+    head = KEYS[api].to_bytes(2) + version.to_bytes(2) + (7).to_bytes(4) + b"rest"
     framed = LENGTH.pack(len(head)) + head
     assert fed(through.requests, framed) == framed
 
@@ -119,7 +119,7 @@ def test_an_answer_that_names_brokers_names_their_proxies_and_is_otherwise_the_s
     api: str, version: int, make: Any
 ) -> None:
     through, body = connection(), make(version)
-    asked(through, api, version, 7)
+    asked(through, api, version)
     changed = fed(through.responses, bytes(encode_response(api, version, 7, body)))
     expected = repr(
         decode_response(api, version, bytes(encode_response(api, version, 7, body))[4:])
@@ -136,7 +136,7 @@ def test_other_answers_pass_byte_for_byte_in_pieces_of_any_size() -> None:
     naming = bytes(encode_response("metadata", 12, 7, metadata(12)))
     for size in range(1, len(naming) + len(other)):
         through = connection()
-        asked(through, "metadata", 12, 7)
+        asked(through, "metadata", 12)
         stream = other + naming + other
         pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
         passed = b"".join(fed(through.responses, piece) for piece in pieces)
@@ -170,7 +170,7 @@ def test_a_fetch_that_names_the_new_leader_names_its_proxy_and_keeps_its_records
         node_endpoints=brokers(m.NodeEndpoint),
     )  # fmt: skip
     through = connection()
-    asked(through, "fetch", version, 7)
+    asked(through, "fetch", version)
     changed = fed(through.responses, bytes(encode_response("fetch", version, 7, body)))
     found = decode_response("fetch", version, changed[4:])
     assert [(n.host, n.port) for n in found.node_endpoints] == [*PROXIES.values()]
@@ -181,7 +181,7 @@ def test_a_produce_that_names_the_new_leader_names_its_proxy() -> None:
     m = response("produce", 12)
     body = m.ProduceResponse(responses=(), node_endpoints=brokers(m.NodeEndpoint))
     through = connection()
-    asked(through, "produce", 12, 7)
+    asked(through, "produce", 12)
     changed = fed(through.responses, bytes(encode_response("produce", 12, 7, body)))
     found = decode_response("produce", 12, changed[4:])
     assert [(n.host, n.port) for n in found.node_endpoints] == [*PROXIES.values()]
@@ -189,13 +189,13 @@ def test_a_produce_that_names_the_new_leader_names_its_proxy() -> None:
 
 def test_an_answer_without_an_address_is_not_even_read() -> None:
     through, no_answer = connection(), LENGTH.pack(4 + 3) + (7).to_bytes(4) + b"???"
-    asked(through, "fetch", 17, 7)
+    asked(through, "fetch", 17)
     assert fed(through.responses, no_answer) == no_answer
 
 
 def test_a_broker_that_has_no_proxy_is_named_nowhere() -> None:
     through = RewrittenConnection({1: PROXIES[1]}, LEADERS)
-    asked(through, "metadata", 12, 7)
+    asked(through, "metadata", 12)
     changed = fed(through.responses, bytes(encode_response("metadata", 12, 7, metadata(12))))
     first, second = decode_response("metadata", 12, changed[4:]).brokers
     assert (first.host, first.port) == PROXIES[1]
@@ -205,7 +205,7 @@ def test_a_broker_that_has_no_proxy_is_named_nowhere() -> None:
 @pytest.mark.parametrize("version", [12, 99])
 def test_an_answer_that_must_be_changed_and_cannot_be_read_does_not_pass(version: int) -> None:
     through = connection()
-    asked(through, "metadata", version, 7)
+    asked(through, "metadata", version)
     with pytest.raises(Malformed):
         fed(through.responses, LENGTH.pack(4 + 3) + (7).to_bytes(4) + b"???")
 

@@ -368,16 +368,14 @@ def shortened(broker: int, end: int, was: int, partition: int = 0) -> Anomaly:
     )  # fmt: skip
 
 
-def missing(broker: int, offset: int) -> Anomaly:
-    return found(
-        "replica-agreement", "replica-missing", offset, brokers=[broker, 3], missing_on=broker
-    )
+MISSING = found("replica-agreement", "replica-missing", 60, brokers=[2, 3], missing_on=2)
+"""Broker 2 lacks a batch at 60."""
 
 
 def test_shortened_replica_causes_missing_batches_there_and_on_the_mirror() -> None:
     hole = found("byte-equality", "byte-hole", 60, source="A", batch=[60, 60])
     state = found("last-stable-offset", "lso-regression", 0, last_stable=0)
-    assert ranked(hole, missing(2, 60), state, shortened(2, 0, 100)) == [
+    assert ranked(hole, MISSING, state, shortened(2, 0, 100)) == [
         ("replica-end-regression", {"replica-missing": 1, "byte-hole": 1, "lso-regression": 1})
     ]
 
@@ -385,7 +383,7 @@ def test_shortened_replica_causes_missing_batches_there_and_on_the_mirror() -> N
 def test_replicas_that_differ_are_still_among_the_first_causes() -> None:
     stalled = found("progress", "stalled", cluster="A")
     hole = found("byte-equality", "byte-hole", 60, source="A", batch=[60, 60])
-    assert ranked(stalled, hole, missing(2, 60)) == [
+    assert ranked(stalled, hole, MISSING) == [
         ("replica-missing", {"byte-hole": 1}),
         ("stalled", {}),
     ]
@@ -399,7 +397,7 @@ def test_replicas_that_differ_are_still_among_the_first_causes() -> None:
 def test_a_batch_that_a_replica_did_not_lose_so_is_missing_for_another_reason(
     lost: Anomaly,
 ) -> None:
-    assert ranked(missing(2, 60), lost) == [
+    assert ranked(MISSING, lost) == [
         ("replica-end-regression", {}),
         ("replica-missing", {}),
     ]

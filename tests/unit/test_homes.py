@@ -82,19 +82,19 @@ def test_a_topic_whose_home_is_in_doubt_is_named_and_not_judged(case: str) -> No
     assert says in found.doubts[0]
 
 
-def deleted(cluster: str, unsure: int, done: int) -> WireRecorded:
-    return msgspec.structs.replace(wrote(cluster, 1, 2), deleted={"t": (unsure, done)})
+def deleted(unsure: int, done: int) -> WireRecorded:
+    return msgspec.structs.replace(wrote("A", 1, 2), deleted={"t": (unsure, done)})
 
 
 @pytest.mark.parametrize(
     ("report", "captured", "named", "doubts", "home"),
     [
-        (deleted("A", 0, 1), {"A": [], "B": ["t"]}, True, "", None),
-        (deleted("A", 0, 1), BOTH, True, "", None),  # and made again
-        (deleted("A", 1, 0), {"A": [], "B": ["t"]}, True, "", None),
-        (deleted("A", 1, 0), BOTH, True, "whether the one that is there is the same", None),
-        (deleted("A", 0, 0), BOTH, False, "", "A"),  # refused
-        (deleted("A", 0, 0), {"A": [], "B": ["t"]}, False, "is not there any more", None),
+        (deleted(0, 1), {"A": [], "B": ["t"]}, True, "", None),
+        (deleted(0, 1), BOTH, True, "", None),  # and made again
+        (deleted(1, 0), {"A": [], "B": ["t"]}, True, "", None),
+        (deleted(1, 0), BOTH, True, "whether the one that is there is the same", None),
+        (deleted(0, 0), BOTH, False, "", "A"),  # refused
+        (deleted(0, 0), {"A": [], "B": ["t"]}, False, "is not there any more", None),
     ],
 )
 def test_a_topic_that_a_program_deleted_is_named_and_leaves_no_doubt_of_the_others(

@@ -51,11 +51,11 @@ def producers(clients: WorkloadClients) -> Worker:
     return clients.workloads[0].workers[0]
 
 
-def killed(worker: Worker, number: int = signal.SIGKILL) -> int:
+def killed(worker: Worker) -> int:
     """Kills the process of a worker, and returns once it is replaced; returns the dead one's
     pid."""
     pid, before = worker.pid, len(worker.deaths)
-    os.kill(pid, number)
+    os.kill(pid, signal.SIGKILL)
     eventually("the death to be noticed", lambda: len(worker.deaths) > before)
     eventually("another process", lambda: worker.given_up or (worker.pid != pid and worker.alive))
     return pid

@@ -20,6 +20,7 @@ from playwright.sync_api import Browser, FloatRect, Page, sync_playwright
 from linkflap.harness.model.events import Note
 from linkflap.judging.page import about
 from linkflap.report import html
+from linkflap.report.payload import script_safe
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.inspect import log_lanes
 from linkflap.spark_verify.verdict.judge import Judgement
@@ -380,7 +381,7 @@ def test_hostile_names_are_text(
     ]
     page = html.page(folder, document, replace(beside, lanes=lanes))
     events = [Note(time=1, about=HOSTILE, name=HOSTILE, data={HOSTILE: HOSTILE})]
-    assert HOSTILE not in html.script_safe(events)
+    assert HOSTILE not in script_safe(events)
     path = tmp_path / "hostile.html"
     path.write_text(page, encoding="utf-8")
     opened = Seen(browser, path)

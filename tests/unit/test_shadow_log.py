@@ -464,13 +464,8 @@ PARTITION = ("A.records", 0)
 BROKERS = {1: "one:1", 2: "two:2", 3: "three:3", 1000: "shadow:0"}
 
 
-def picture(
-    leader: int,
-    *,
-    live: tuple[int, ...] = (1, 2, 3),
-    replicas: tuple[int, int, int, int] = (1000, 1, 2, 3),
-) -> MetadataSnapshot:
-    led = Led(leader=leader, epoch=7, replicas=replicas, in_sync=(1000,))
+def picture(leader: int, *, live: tuple[int, ...] = (1, 2, 3)) -> MetadataSnapshot:
+    led = Led(leader=leader, epoch=7, replicas=(1000, 1, 2, 3), in_sync=(1000,))
     brokers = {broker: BROKERS[broker] for broker in (*live, 1000)}
     return MetadataSnapshot(
         brokers=brokers, topics={PARTITION[0]: Topic(id=None, partitions={0: led})}

@@ -59,15 +59,15 @@ def server(
         http.server_close()
 
 
-def proxy(name: str, *, enabled: bool) -> dict[str, object]:
-    return {name: {"name": name, "upstream": "u", "listen": "l", "enabled": enabled}}
+def proxy(*, enabled: bool) -> dict[str, object]:
+    return {"broker-1": {"name": "broker-1", "upstream": "u", "listen": "l", "enabled": enabled}}
 
 
 def test_two_servers_are_not_mixed_up_and_the_users_own_module_is_left_alone() -> None:
     port, transport = toxiproxy.api.APIConsumer.port, toxiproxy.api.requests
     with (
-        server(proxy("broker-1", enabled=True)) as first,
-        server(proxy("broker-1", enabled=False)) as second,
+        server(proxy(enabled=True)) as first,
+        server(proxy(enabled=False)) as second,
     ):
         one, two = ToxiproxyApi(first), ToxiproxyApi(second)
         assert (one.enabled("broker-1"), two.enabled("broker-1"), one.enabled("broker-1")) == (
@@ -117,7 +117,7 @@ def test_http_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.Monke
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
-    with server(proxy("broker-1", enabled=True)) as port:
+    with server(proxy(enabled=True)) as port:
         api = ToxiproxyApi(port)
         assert api.enabled("broker-1")
         api.close()

@@ -56,8 +56,8 @@ class Change:
         return f"{self.kind} {self.broker} @ {self.offset}"
 
 
-def changes(log: Iterable[ReferenceBatch], topic: str, partition: int = 0) -> list[Change]:
-    """What the log says of brokers, and of the leader of one partition."""
+def changes(log: Iterable[ReferenceBatch], topic: str) -> list[Change]:
+    """What the log says of brokers, and of the leader of a topic's first partition."""
     topic_id = b""
     found: list[Change] = []
     for record in records(log):
@@ -69,14 +69,12 @@ def changes(log: Iterable[ReferenceBatch], topic: str, partition: int = 0) -> li
             name, after = _string(value, at)
             if name == topic:
                 topic_id = value[after : after + 16]
-        elif (
-            change := _change(kind, value[at:], (topic_id, partition), record.offset)
-        ) is not None:
+        elif (change := _change(kind, value[at:], topic_id, record.offset)) is not None:
             found.append(change)
     return found
 
 
-def _change(kind: int, body: bytes, wanted: tuple[bytes, int], offset: int) -> Change | None:
+def _change(kind: int, body: bytes, topic_id: bytes, offset: int) -> Change | None:
     if kind == _REGISTER:
         return Change(offset=offset, kind="registered", broker=_int(body))
     if kind == _BROKER_CHANGE:
@@ -84,7 +82,7 @@ def _change(kind: int, body: bytes, wanted: tuple[bytes, int], offset: int) -> C
         fenced = _tags(body, 12).get(_FENCED_TAG, b"\0")[0]
         named: Kind | None = {1: "fenced", 255: "unfenced"}.get(fenced)  # type: ignore[assignment]
         return Change(offset=offset, kind=named, broker=_int(body)) if named else None
-    if kind == _PARTITION_CHANGE and (body[4:20], _int(body)) == wanted:
+    if kind == _PARTITION_CHANGE and (body[4:20], _int(body)) == (topic_id, 0):
         leader = _tags(body, 20).get(_LEADER_TAG)
         return (
             Change(offset=offset, kind="leader", broker=_int(leader))
@@ -113,9 +111,6 @@ def _string(data: bytes, at: int) -> tuple[str, int]:
 
 def _int(data: bytes) -> int:
     return int(struct.unpack_from(">i", data)[0])
-
-
-__all__ = ["TOPIC", "Change", "changes"]
 
 
 BEFORE, BEHIND = 10, 10

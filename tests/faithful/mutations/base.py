@@ -296,8 +296,8 @@ def change_return(made: Made, row: Operation, **fields: object) -> None:
     made.operations[made.operations.index(row)] = replace(row, **fields)  # type: ignore[arg-type]
 
 
-def marks(made: Made, cluster: str, partition: int = 0) -> list[Watermark]:
-    return [m for m in made.marks if (m.cluster, m.partition) == (cluster, partition)]
+def marks(made: Made, cluster: str) -> list[Watermark]:
+    return [m for m in made.marks if (m.cluster, m.partition) == (cluster, 0)]
 
 
 def change_mark(made: Made, mark: Watermark, **fields: object) -> None:

@@ -53,7 +53,7 @@ def _lost(made: Made) -> list[Entry]:
 def _promoted_at(made: Made, offset: int) -> None:
     """Promotion and journal say that the first partition was truncated at another offset than it
     was."""
-    mirrored = _said(made, "mirrored")
+    mirrored = _mirrored(made)
     index = next(
         i for i, e in enumerate(made.events) if e.kind == "promotion" and e.data["partition"] == 0
     )
@@ -62,9 +62,9 @@ def _promoted_at(made: Made, offset: int) -> None:
     journal(made, truncated=[[mirrored, offset]], promoted=offset)
 
 
-def _said(made: Made, name: str) -> int:
+def _mirrored(made: Made) -> int:
     rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
-    return next(row[name] for row in rows if row["partition"] == 0)  # type: ignore[attr-defined, no-any-return]
+    return next(row["mirrored"] for row in rows if row["partition"] == 0)  # type: ignore[attr-defined, no-any-return]
 
 
 @mutation(TRUNCATING, must="failover/rpo-over-budget")
@@ -90,7 +90,7 @@ def truncated_after_it_was_read(made: Made, rng: Random) -> None:
     """A reader of everything got acknowledged records of A on B before B was truncated. Since then,
     neither cluster has them."""
     lost = _lost(made)
-    if not lost or lost[-1].end > _said(made, "mirrored"):
+    if not lost or lost[-1].end > _mirrored(made):
         raise NothingToChange("nothing that A had acknowledged, and B had, was truncated")
     stopped = next(e.time for e in made.events if e.kind == "mirror-stopped")
     before = [
@@ -150,7 +150,7 @@ def truncated_deeper_than_reported(made: Made, rng: Random) -> None:
     """B was truncated below the offset that the mirror reports, and its clients wrote from there
     on."""
     first, second = data(made, "B", native=True)[:2]
-    if second.offset > _said(made, "mirrored"):
+    if second.offset > _mirrored(made):
         raise NothingToChange("nothing was mirrored where B's own records are")
     _promoted_at(made, first.end)
 

@@ -26,17 +26,13 @@ from tests.faithful.mutations.base import (
 from tests.faithful.observers import MS
 
 
-def polls(made: Made, reader: str, partition: int = 0, *, least: int = 1) -> list[Poll]:
-    """Polls of a reader that returned at least so many records of a partition."""
-    return [
-        p
-        for p in made.polls
-        if p.reader == reader and p.kind == "poll" and _count(p, partition) >= least
-    ]
+def polls(made: Made, reader: str, *, least: int = 1) -> list[Poll]:
+    """Polls of a reader that returned at least so many records of the first partition."""
+    return [p for p in made.polls if p.reader == reader and p.kind == "poll" and _count(p) >= least]
 
 
-def _count(poll: Poll, partition: int) -> int:
-    return sum(count for f in poll.fetched if f.partition == partition for _, _, count in f.runs)
+def _count(poll: Poll) -> int:
+    return sum(count for f in poll.fetched if f.partition == 0 for _, _, count in f.runs)
 
 
 def got(poll: Poll, partition: int = 0) -> list[tuple[int, int]]:
@@ -58,17 +54,12 @@ def change_poll(
     made.polls[made.polls.index(poll)] = replace(poll, fetched=fetched)
 
 
-def forget(made: Made, offsets: set[int], cluster: str, partition: int = 0) -> None:
+def forget(made: Made, offsets: set[int], cluster: str) -> None:
     """Nobody got what is at these offsets of a cluster."""
     for poll in list(made.polls):
-        pairs = got(poll, partition)
+        pairs = got(poll)
         if poll.cluster == cluster and any(offset in offsets for _, offset in pairs):
-            change_poll(made, poll, [p for p in pairs if p[1] not in offsets], partition)
-
-
-def _read(made: Made, reader: str, *, least: int, newest: bool = False) -> Poll:
-    found = polls(made, reader, least=least)
-    return found[-1] if newest else found[0]
+            change_poll(made, poll, [p for p in pairs if p[1] not in offsets])
 
 
 def _shown(made: Made, reader: str, entry: Entry) -> None:
@@ -155,7 +146,7 @@ def poll_below_its_position(made: Made, rng: Random) -> None:
 @mutation(PAIR, must="poll-continuity/internal-skip")
 def record_skipped_in_a_poll(made: Made, rng: Random) -> None:
     """A reader of everything did not get a record from the middle of a poll."""
-    poll = _read(made, "A-uncommitted", least=3)
+    poll = polls(made, "A-uncommitted", least=3)[0]
     first, _, *rest = got(poll)
     change_poll(made, poll, [first, *rest])
 
@@ -167,7 +158,7 @@ def record_skipped_in_a_poll(made: Made, rng: Random) -> None:
 )
 def poll_out_of_order(made: Made, rng: Random) -> None:
     """A reader of everything got two records of a poll in the wrong order."""
-    poll = _read(made, "A-uncommitted", least=3)
+    poll = polls(made, "A-uncommitted", least=3)[0]
     one, two, *rest = got(poll)
     change_poll(made, poll, [two, one, *rest])
 
@@ -179,7 +170,7 @@ def poll_out_of_order(made: Made, rng: Random) -> None:
 )
 def read_what_is_not_there(made: Made, rng: Random) -> None:
     """A read_committed reader got, at one offset, a record that is in no log."""
-    poll = _read(made, "B-committed", least=1)
+    poll = polls(made, "B-committed", least=1)[0]
     (_, offset), *rest = got(poll)
     change_poll(made, poll, [((77 << 40) + 3, offset), *rest])
 
@@ -190,7 +181,7 @@ def read_what_is_not_there(made: Made, rng: Random) -> None:
 )
 def readers_disagree(made: Made, rng: Random) -> None:
     """Two readers of one cluster got different records at the same offset."""
-    poll = _read(made, "A-uncommitted", least=1)
+    poll = polls(made, "A-uncommitted", least=1)[0]
     (_, offset), *rest = got(poll)
     change_poll(made, poll, [((77 << 40) + 3, offset), *rest])
 
@@ -358,9 +349,9 @@ def member_never_got_the_tail(made: Made, rng: Random) -> None:
     _alone(made, "follower", lambda offset: offset < offsets[len(offsets) // 2])
 
 
-def _stands(made: Made, reader: str, kind: str, position: int) -> None:
-    """A reader's last row of a kind names another position in the first partition."""
-    row = [p for p in made.polls if p.reader == reader and p.kind == kind][-1]
+def _drained_at(made: Made, reader: str, position: int) -> None:
+    """A reader's row that it is drained names another position in the first partition."""
+    row = [p for p in made.polls if p.reader == reader and p.kind == "drained"][-1]
     fetched = tuple(replace(f, position=position) if f.partition == 0 else f for f in row.fetched)
     made.polls[made.polls.index(row)] = replace(row, fetched=fetched)
 
@@ -380,13 +371,13 @@ def drained_before_the_end(made: Made, rng: Random) -> None:
         )
         made.polls[made.polls.index(poll)] = stopped = replace(poll, fetched=fetched)
         change_poll(made, stopped, [pair for pair in got(poll) if pair[1] < middle])
-    _stands(made, "A-uncommitted", "drained", middle)
+    _drained_at(made, "A-uncommitted", middle)
 
 
 @mutation(PAIR, must="poll-continuity/position-beyond-end")
 def position_that_no_log_has(made: Made, rng: Random) -> None:
     """A reader reports that it is drained after the end of B's log."""
-    _stands(made, "B-committed", "drained", made.log("B")[-1].end + 5)
+    _drained_at(made, "B-committed", made.log("B")[-1].end + 5)
 
 
 @mutation(PAIR, must="poll-continuity/began-ahead", may="unseen")

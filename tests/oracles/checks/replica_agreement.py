@@ -114,7 +114,7 @@ def _cleaned(
             return [(kind, base)] if ended_is_there(holder, batch, lacking) else []
         return [(kind, o) for o in missed(holder, batch, lacking, set())[:1]]
     assert one is not None
-    if changed(one, two, (*KEPT, "crc_ok")):
+    if changed(one, two):
         return [(kind, offset)]
     if one.control != -1 or not (_readable(model, one) and _readable(other, two)):
         return []
@@ -126,12 +126,12 @@ def _cleaned(
     return [("replica-missing", o) for o in gone[:1]]
 
 
-def changed(one: Any, two: Any, names: Sequence[str]) -> list[str]:
+def changed(one: Any, two: Any) -> list[str]:
     """The fields in which two batches differ; an empty control batch does not say what it was."""
     empty = not one.data and not two.data and 0 in (one.count, two.count)
     skipped = ("control", "coordinator_epoch") if empty else ()
     # DefaultRecordBatch: with LogAppendTime the maximum timestamp is the time of all records.
-    names = (*names, "max_timestamp") if one.log_append_time else names
+    names = (*KEPT, "crc_ok", *(("max_timestamp",) if one.log_append_time else ()))
     return [n for n in names if n not in skipped and getattr(one, n) != getattr(two, n)]
 
 
@@ -153,7 +153,7 @@ def _repacked(plain: Plain, model: PlainLog, other: PlainLog, base: int) -> bool
     """Whether both have the same content in other bytes, in copied logs, where a cleaner may have
     gone further than recorded."""
     one, two = (next(b for b in log.batches if b.base_offset == base) for log in (model, other))
-    if plain.view.recorded or changed(one, two, (*KEPT, "crc_ok")):
+    if plain.view.recorded or changed(one, two):
         return False
     if one.ends:
         return bool(one.crc_ok)
