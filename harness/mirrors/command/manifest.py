@@ -30,10 +30,10 @@ from linkflap.harness.model.guarantee import (
     Equality,
     GroupOffsets,
     Guarantee,
-    Isolation,
     ProducerIds,
     Rule,
 )
+from linkflap.harness.model.history import Isolation
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.runtimes.distribution.kafka import kafka, look_for

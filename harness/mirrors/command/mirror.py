@@ -48,7 +48,7 @@ from linkflap.harness.model.errors import (
     SetupError,
 )
 from linkflap.harness.model.events import MirrorLag, MirrorStopped
-from linkflap.harness.model.guarantee import Isolation
+from linkflap.harness.model.history import Isolation
 from linkflap.harness.model.payload import FOREIGN, uid_in
 from linkflap.harness.model.protocols import Deployment, FailoverKind, Mirror, Recorder, is_running
 from linkflap.harness.model.scenario import MirrorSpec
