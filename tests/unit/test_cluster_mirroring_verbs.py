@@ -27,7 +27,12 @@ from linkflap.harness import mirrors
 from linkflap.harness.log import batches
 from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.mirrors.cluster_mirroring import logs, mirror
-from linkflap.harness.mirrors.cluster_mirroring.admin import DescribeRow, MirrorAdmin, VerbRefused
+from linkflap.harness.mirrors.cluster_mirroring.admin import (
+    MIRRORING,
+    DescribeRow,
+    MirrorAdmin,
+    VerbRefused,
+)
 from linkflap.harness.mirrors.cluster_mirroring.administration import (
     Administration,
     Write,
@@ -47,7 +52,6 @@ from linkflap.harness.mirrors.cluster_mirroring.comparison import (
 )
 from linkflap.harness.mirrors.cluster_mirroring.logs import TruncationWatch
 from linkflap.harness.mirrors.cluster_mirroring.verbs import (
-    MIRRORING,
     NAMES,
     NOTHING,
     PAUSED,
