@@ -251,10 +251,6 @@ def targets(fault: str, draft: Draft) -> list[str]:
     ]
 
 
-def _is_of_brokers(fault: str) -> bool:
-    return fault in OF_BROKERS or fault.startswith("broker-") or fault == "partition"
-
-
 def _candidates(fault: str, draft: Draft) -> Sequence[str]:
     """The existing objects of the kind that a fault targets."""
     if FaultName(fault).of_link or fault in (*OF_CERTIFICATES, KILL, *RULED):
@@ -265,7 +261,7 @@ def _candidates(fault: str, draft: Draft) -> Sequence[str]:
         # After a failover, the home's own partitions are judged up to the failover and must not
         # change any more.
         return sorted(home for home, at in draft.at.items() if home == at)
-    if _is_of_brokers(fault):
+    if fault in OF_BROKERS or fault.startswith("broker-") or fault == "partition":
         return _of_brokers(fault, draft)
     return [*sorted(draft.up), *brokers_of_at_least(draft, least=1), *sorted(draft.mirrored)]
 

@@ -137,9 +137,9 @@ def _repeated(step: Callable[[RestObject, list[str]], bool], made: RestObject, w
 class RestProgress(MirrorProgress):
     """What Connect's REST API says about the connectors of one link."""
 
-    def __init__(self, server: RestServer, connectors: Connectors) -> None:
-        super().__init__()
-        self._server, self._connectors = server, connectors
+    def __init__(self, link: str, connectors: Connectors) -> None:
+        super().__init__(link)
+        self._server, self._connectors = connectors.server, connectors
 
     def refresh(self) -> bool:
         """False while Connect does not answer. A connector that somebody has deleted ends the
@@ -194,7 +194,7 @@ class SharedMirrorMaker(MirrorMaker):
         return self._connectors
 
     def _watched(self) -> MirrorProgress:
-        return RestProgress(self._connectors.server, self._connectors)
+        return RestProgress(self.link.name, self._connectors)
 
     def _see(self) -> str:
         return f"more is in the logs of the workers of {self._connectors.server.url}"

@@ -14,7 +14,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Final, Literal
 
@@ -65,21 +65,11 @@ _TRACE: Final = 4000
 """How many characters of a stack trace are kept: its causes come after many frames."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StateChange:
-    """A connector (`task` is -1), or one of its tasks, has a new state; `trace` is the stack trace
-    of a failure."""
-
-    connector: str
-    task: int
-    state: str
-    trace: str
-
-
 class MirrorProgress(ABC):
     """What Connect says about the connectors of one link. Not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, link: str) -> None:
+        self._link = link
         self.positions: dict[Partition, int] = {}
         """Source partition -> the first offset that is not known to be mirrored."""
         self.states: dict[str, str] = {}
@@ -88,13 +78,13 @@ class MirrorProgress(ABC):
         self.failure = ""
         """How the source connector or one of its tasks failed since the worker was started; Connect
         restarts neither."""
-        self._changes: list[StateChange] = []
+        self._changes: list[MirrorState] = []
 
     @abstractmethod
     def refresh(self) -> bool:
         """Asks for what is new. False while Connect does not say."""
 
-    def changes(self) -> list[StateChange]:
+    def changes(self) -> list[MirrorState]:
         """State changes since the last call, in the order in which Connect wrote them."""
         changes, self._changes = self._changes, []
         return changes
@@ -124,8 +114,12 @@ class MirrorProgress(ABC):
             return
         if state == "FAILED" and connector == mm2_config.SOURCE_CONNECTOR:
             self.failure = f"{kind} {name} failed: {_cause(trace)}"
-        self._changes.append(
-            StateChange(connector=connector, task=task, state=state, trace=trace[:_TRACE])
+        self._changes.append(self.state_of(connector, task, state, trace[:_TRACE]))
+
+    def state_of(self, connector: str, task: int, state: str, trace: str) -> MirrorState:
+        """The event of a state that a connector (`task` is -1) or a task is in."""
+        return MirrorState(
+            link=self._link, connector=connector, task=task, state=state, trace=trace
         )
 
     def take_offset(self, where: object, value: object) -> None:
@@ -143,8 +137,7 @@ class ConnectProgress(MirrorProgress):
     """Connect's compacted internal topics of one link, as tables."""
 
     def __init__(self, link: LinkSpec, bootstrap: str) -> None:
-        super().__init__()
-        self._link = link
+        super().__init__(link.name)
         self._topics = (mm2_config.offsets_topic(link), mm2_config.status_topic(link))
         self._admin = AdminClient(quiet(bootstrap))
         self._reader = reader(bootstrap, "read_committed")
@@ -167,7 +160,7 @@ class ConnectProgress(MirrorProgress):
         if not all(topic in known for topic in self._topics):
             return False
         starts = [TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in self._topics]
-        what = f"Connect's internal topics of {self._link.name}"
+        what = f"Connect's internal topics of {self._link}"
         for message in read_to_end(self._reader, starts, within=20, what=what):
             self._take(message)
         self._assigned = True
@@ -365,15 +358,7 @@ class MirrorMaker(MirrorBase):
         or task stays failed, as in production until somebody intervenes."""
         known = self._progress.refresh()
         for change in self._progress.changes():
-            self._recorder.write(
-                MirrorState(
-                    link=self.link.name,
-                    connector=change.connector,
-                    task=change.task,
-                    state=change.state,
-                    trace=change.trace,
-                )
-            )
+            self._recorder.write(change)
         return known
 
     def _state(self) -> str:
@@ -415,13 +400,7 @@ class MirrorMaker(MirrorBase):
             for connector in mm2_config.connectors(self._options):
                 if f"connector {connector}" not in self._progress.states:
                     self._recorder.write(
-                        MirrorState(
-                            link=self.link.name,
-                            connector=connector,
-                            task=-1,
-                            state="NONE",
-                            trace=self._words(),
-                        )
+                        self._progress.state_of(connector, -1, "NONE", self._words())
                     )
 
     def _settle(self) -> None:

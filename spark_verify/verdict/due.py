@@ -42,58 +42,36 @@ _BY_HAND: Final = ("PAUSED", "STOPPED")
 until somebody resumes it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedPart:
-    """A connector (`task` is -1) or one of its tasks, on a link, and why it does nothing."""
-
-    link: str
-    connector: str
-    task: int
-    state: str
-    trace: str
-
-    def __str__(self) -> str:
-        part = f"task {self.task} of {self.connector}" if self.task >= 0 else self.connector
-        if self.state in _BY_HAND:
-            return f"{part} of the mirror of {self.link} {_WHAT[self.state]}"
-        lines = self.trace.strip().splitlines() or ["it gave no reason"]
-        line = lines[0] if self.state == "FAILED" else lines[-1]
-        return f"{part} of the mirror of {self.link} {_WHAT[self.state]}: {line.strip()}"
+def failed_in_words(event: MirrorState) -> str:
+    """A part that does nothing, and why."""
+    part = f"task {event.task} of {event.connector}" if event.task >= 0 else event.connector
+    if event.state in _BY_HAND:
+        return f"{part} of the mirror of {event.link} {_WHAT[event.state]}"
+    lines = event.trace.strip().splitlines() or ["it gave no reason"]
+    line = lines[0] if event.state == "FAILED" else lines[-1]
+    return f"{part} of the mirror of {event.link} {_WHAT[event.state]}: {line.strip()}"
 
 
-def failed_parts(events: Sequence[Event]) -> Sequence[FailedPart]:
-    """The parts that were failed, or not running, right before their link failed over or the run
-    ended."""
+def failed_parts(events: Sequence[Event]) -> Sequence[MirrorState]:
+    """The last state of each connector (`task` is -1) and task that was failed, or not running,
+    right before its link failed over or the run ended."""
     over = {e.link: e.fault_time for e in of_kind(events, Failover)}
-    last: dict[tuple[str, str, int], FailedPart | None] = {}
+    last: dict[tuple[str, str, int], MirrorState | None] = {}
     for event in events:
         match event:
             case MirrorCrashed():
                 last = {key: part for key, part in last.items() if key[0] != event.link}
-            case MirrorState() if event.time <= over.get(event.link, event.time) or _never(event):
+            # The mirror notes parts without any state when it is stopped; they had none before the
+            # failover either.
+            case MirrorState() if (
+                event.time <= over.get(event.link, event.time) or event.state == "NONE"
+            ):
                 # Connect forgets all parts of a worker that stops, failed ones too
                 if event.state in (*_WHAT, "RUNNING"):
                     last[event.link, event.connector, event.task] = (
-                        None if event.state == "RUNNING" else _part(event)
+                        None if event.state == "RUNNING" else event
                     )
     return [part for part in last.values() if part is not None]
-
-
-def _never(event: MirrorState) -> bool:
-    """Parts that Connect has no state of. The mirror notes them when it is stopped; they had none
-    before the failover either.
-    """
-    return event.state == "NONE"
-
-
-def _part(event: MirrorState) -> FailedPart:
-    return FailedPart(
-        link=event.link,
-        connector=event.connector,
-        task=event.task,
-        state=event.state,
-        trace=event.trace,
-    )
 
 
 def foreign_homes(planned: RunPlan, run: Run, operations: int, promised: int) -> Collection[str]:
@@ -291,7 +269,7 @@ def nothing_seen(
     check: Check,
     examined: Mapping[tuple[str, str], int],
     due: Sequence[tuple[str, str]],
-    failed: Sequence[FailedPart],
+    failed: Sequence[MirrorState],
     at_hand: RunAtHand,
 ) -> Iterable[str]:
     """Reasons for each cluster and origin that were due and not examined, with the failed mirror
@@ -305,7 +283,8 @@ def nothing_seen(
         if examined.get((cluster, origin)):
             continue
         what = _none_of(check, cluster, origin, without_reader)
-        failures = _failures_at(cluster, failed) if origin == "mirrored" else ()
+        parts = failed if origin == "mirrored" else ()
+        failures = [failed_in_words(p) for p in parts if p.link.endswith(f"->{cluster}")]
         yield "; ".join([what, *failures])
     if not due and run.recorded and not at_hand.foreign and _needs_a_workload(check):
         yield "nothing was due to be examined: the scenario has no workload"
@@ -329,11 +308,6 @@ def _none_of(check: Check, cluster: str, origin: str, without_reader: Mapping[st
     return f"no {origin} {check.unit} of {cluster} were there to examine"
 
 
-def _failures_at(cluster: str, failed: Sequence[FailedPart]) -> Sequence[str]:
-    """The failed parts of mirrors to a cluster."""
-    return [str(part) for part in failed if part.link.endswith(f"->{cluster}")]
-
-
 def _needs_a_workload(check: Check) -> bool:
     """Whether any workload gives a check something to examine."""
     own_rule = check.due_at is not None or check.only_of or check.judges_readers
@@ -341,7 +315,7 @@ def _needs_a_workload(check: Check) -> bool:
 
 
 def not_carried(
-    check: Check, due: Sequence[tuple[str, str]], failed: Sequence[FailedPart], by: str | None
+    check: Check, due: Sequence[tuple[str, str]], failed: Sequence[MirrorState], by: str | None
 ) -> Iterable[str]:
     """Why a check of groups cannot judge a cluster: the part of the mirror that syncs group offsets
     (`by`) never ran, or stopped."""
@@ -350,7 +324,8 @@ def not_carried(
     for cluster, origin in due:
         for part in failed:
             if origin == "mirrored" and part.connector == by and part.link.endswith(f"->{cluster}"):
-                yield f"group offsets were not synced to {cluster} from then on: {part}"
+                why = failed_in_words(part)
+                yield f"group offsets were not synced to {cluster} from then on: {why}"
 
 
 def never_synced(

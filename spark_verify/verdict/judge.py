@@ -683,7 +683,8 @@ def _as_captured(result: CheckResult, check: Check, run: Run) -> CheckResult:
     """The result with what a capture by Fetch costs the check."""
     if run.leaders_only and check.of_replicas:
         return _without_followers(result)
-    if not run.fetched or result.verdict is Verdict.NOT_DUE or not _of_bytes(check):
+    of_bytes = check.inputs & {"batches", "records"}
+    if not run.fetched or result.verdict is Verdict.NOT_DUE or not of_bytes:
         return result
     topics = sorted({topic for several in run.fetched.values() for topic in several})
     cost = (
@@ -700,10 +701,6 @@ def _as_captured(result: CheckResult, check: Check, run: Run) -> CheckResult:
         )
         notes.append(f"not compared with a second fetch: {once}")
     return replace(result, reason=in_short([*([result.reason] if result.reason else []), *notes]))
-
-
-def _of_bytes(check: Check) -> bool:
-    return bool(check.inputs & {"batches", "records"})
 
 
 def _without_followers(result: CheckResult) -> CheckResult:

@@ -40,7 +40,7 @@ from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.read.captures import CapturedReplica, notes_of
 from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.read.reader_histories import Histories, UnheardReader
-from linkflap.spark_verify.verdict.due import failed_parts
+from linkflap.spark_verify.verdict.due import failed_in_words, failed_parts
 
 OPTIONAL: Final = ("groupoffset",)
 """Kinds of rows that a run may have none of (`harness.rundir` names the kind when no file of it was
@@ -69,9 +69,12 @@ def copied(
 ) -> tuple[CheckResult, CheckResult]:
     """The results of both for logs without a history: whether every file could be read
     completely."""
-    at = {
-        f"captures/*/{c.bounds.cluster}/{c.bounds.broker}/{_name_of(c)}": _folder(reader, c)
+    at = {  # the real paths of the run's files
+        f"captures/*/{b.cluster}/{b.broker}/{b.topic}-{b.partition}": str(
+            reader.folder(c.moment, b).resolve()
+        )
         for c in replicas
+        for b in [c.bounds]
     }
     named = [Damage(path=at.get(d.path, d.path), reason=d.reason) for d in damage]
     why = "no history was recorded"
@@ -95,15 +98,6 @@ def limits(reader: RunReader, replicas: Sequence[CapturedReplica]) -> Sequence[s
         *([] if reader.has_digests or not reader.run.recorded else [shortened]),
         *(f"{d.path}: {d.reason}" for d in notes),
     ]
-
-
-def _name_of(captured: CapturedReplica) -> str:
-    return f"{captured.bounds.topic}-{captured.bounds.partition}"
-
-
-def _folder(reader: RunReader, captured: CapturedReplica) -> str:
-    """The real path of the run's files."""
-    return str(reader.folder(captured.moment, captured.bounds).resolve())
 
 
 @dataclass(slots=True)
@@ -296,7 +290,7 @@ def _behind(events: Sequence[Event]) -> Iterator[str]:
     for stopped in of_kind(events, MirrorStopped):
         ends = {*stopped.between.ends}
         if not stopped.drained and stopped.link not in ended and not ends & dead:
-            why = [str(part) for part in failed_parts(events) if part.link == stopped.link]
+            why = [failed_in_words(e) for e in failed_parts(events) if e.link == stopped.link]
             yield "; ".join(
                 [f"the mirror of {stopped.link} had not caught up when the run ended", *why]
             )

@@ -246,7 +246,7 @@ def test_what_connect_refuses_is_said_in_its_words_and_a_lost_connector_ends_the
         made.start()
     made.close()
     assert not set(made.made.values()) & set(ledger.own().made)
-    made.alive, progress = True, RestProgress(made.server, made)
+    made.alive, progress = True, RestProgress("A->B", made)
     row = {"connector": {"state": "RUNNING"}, "tasks": [{"id": 0, "state": "RUNNING"}]}
     where = {"cluster": "A", "topic": "A.orders", "partition": 1}
     served.script |= {
