@@ -360,9 +360,7 @@ def perform(
     await_progress(world, scenario, watch)
     _phase(writer, progress, "settling")
     clients.stop_producers()
-    # the topics that the run's own readers have; programs may have made others since
-    own = {name: world.topics[name] for name in workloads.topics(scenario.workloads)}
-    drain(world, own, watch, died=bystanders.mirrors)
+    drain(world, _made_before(scenario, world), watch, died=bystanders.mirrors)
     clients.stop()
     # Before the watermarks: what a replica had counts only before the last sample of its leader.
     stop_all(replicas)
@@ -395,6 +393,11 @@ def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:
             topic, partitions=spec.partitions, replicas=spec.replicas, config=spec.config
         )
     return dict.fromkeys(topics, scenario.topics.partitions)
+
+
+def _made_before(scenario: Scenario, world: RunWorld) -> dict[str, int]:
+    """The topics that the run's own readers have; programs may have made others since."""
+    return {name: world.topics[name] for name in workloads.topics(scenario.workloads)}
 
 
 def _play(

@@ -158,7 +158,7 @@ def _captures(
 ) -> tuple[dict[str, _Capture], list[_Capture]]:
     """The last capture of each cluster; and the earlier ones of clusters that were made to follow,
     or that lack their last."""
-    follow = {e.on.source for e in of_kind(events, happened.FaultStart) if e.name.reverses}
+    follow = _made_to_follow(events)
     latest: dict[str, _Capture] = {}
     before: list[_Capture] = []
     absent = absent_captures(reader, events)
@@ -183,6 +183,10 @@ def _captures(
         # It shows what was there before, and what was there in the end is unknown.
         before.append(latest.pop(cluster))
     return latest, before
+
+
+def _made_to_follow(events: Sequence[Event]) -> set[str]:
+    return {e.on.source for e in of_kind(events, happened.FaultStart) if e.name.reverses}
 
 
 def _in_order(moments: Iterable[str], times: Mapping[tuple[str, str], int]) -> list[str]:

@@ -283,8 +283,7 @@ def nothing_seen(
         if examined.get((cluster, origin)):
             continue
         what = _none_of(check, cluster, origin, without_reader)
-        parts = failed if origin == "mirrored" else ()
-        failures = [failed_in_words(p) for p in parts if p.link.endswith(f"->{cluster}")]
+        failures = _failures_at(cluster, failed) if origin == "mirrored" else ()
         yield "; ".join([what, *failures])
     if not due and run.recorded and not at_hand.foreign and _needs_a_workload(check):
         yield "nothing was due to be examined: the scenario has no workload"
@@ -306,6 +305,11 @@ def _none_of(check: Check, cluster: str, origin: str, without_reader: Mapping[st
             f"{add_readers(cluster, without_reader[cluster])}"
         )
     return f"no {origin} {check.unit} of {cluster} were there to examine"
+
+
+def _failures_at(cluster: str, failed: Sequence[MirrorState]) -> Sequence[str]:
+    """The failed parts of mirrors to a cluster."""
+    return [failed_in_words(part) for part in failed if part.link.endswith(f"->{cluster}")]
 
 
 def _needs_a_workload(check: Check) -> bool:
