@@ -138,7 +138,10 @@ def judged(root: Path) -> Judgement:
         for batch in kernels(tuple(pa.scalar(part) for part in key), iter(batches)):
             for row in range(len(batch)):
                 one = batch.slice(row, 1)
-                found[tuple(one[n][0].as_py() for n in ("run", "check", "together"))].append(one)
+                run, check, together, finding = (
+                    one[n][0].as_py() for n in ("run", "check", "together", "finding")
+                )
+                found[run, check if finding == "partial" else "", together].append(one)
     combine = combiner(checks)
     for key, batches in found.items():
         for batch in combine(tuple(pa.scalar(part) for part in key), iter(batches)):

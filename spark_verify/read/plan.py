@@ -75,6 +75,7 @@ from linkflap.spark_verify.read.missing_parts import (
     absent_promotions,
     absent_steps,
     in_events,
+    misplaced_promotions,
     out_of_time,
     unnoted_captures,
 )
@@ -337,6 +338,7 @@ def _planned(root: Path) -> RunPlan:
         damage.extend(absent_steps(reader.run, events))
         damage.extend(absent_ends(reader.run, events))
         damage.extend(unnoted_captures(reader, events))
+        damage.extend(misplaced_promotions(reader.run, events))
         damage.extend(
             absent_promotions(
                 events, named, journal=reader.run.scenario.mirror.guarantee.keeps_journal

@@ -48,11 +48,17 @@ def failed_over(
     link: str = LINK,
     journal: Sequence[tuple[str, int]] | None = None,
 ) -> None:
+    began = now()
     if journal is not None:
         stopped(run, *journal, link=link)
     for partition in partitions:
-        run.event("promotion", link, cluster=link[-1], topic="A.t", partition=partition, offset=3)
-    run.event("failover", link, kind="planned", fault_time=now())
+        promoted(run, partition, link=link)
+    run.event("failover", link, kind="planned", fault_time=began)
+
+
+def promoted(run: Recorded, partition: int = 0, *, link: str = LINK, cluster: str = "") -> None:
+    where = {"cluster": cluster or link[-1], "topic": "A.t", "partition": partition, "offset": 3}
+    run.event("promotion", link, **where)
 
 
 def missing(folder: Path) -> list[tuple[str, str]]:
@@ -177,6 +183,36 @@ def test_a_partition_of_the_mirror_without_a_promotion(recorded: Recorded) -> No
     failed_over(recorded, 0, journal=[("A.t", 0), ("A.t", 1)])
     said = "the mirror of A->B says that it promoted A.t-1, and no promotion of it is there"
     assert said in promises(recorded.close())
+
+
+def test_promotions_and_failovers_that_nobody_writes(recorded: Recorded) -> None:
+    promoted(recorded, 5)
+    failed_over(recorded, 0, 1)
+    failed_over(recorded, 0, 0)
+    promoted(recorded, 0, cluster="A")
+    promoted(recorded, 6)
+    assert promises(recorded.close()) == [
+        "A.t-5 was promoted before the failover over A->B began",
+        "one failover over A->B promoted A.t-0 twice",
+        "a promotion of A.t-0 over A->B is of cluster A",
+        "A.t-6 was promoted over A->B, and no failover followed",
+    ]
+
+
+def test_a_promotion_right_before_the_harness_was_killed(recorded: Recorded) -> None:
+    promoted(recorded)
+    assert promises(recorded.close(status="failed")) == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_failover_that_its_fault_did_not_begin(recorded: Recorded, late: bool) -> None:
+    before = now()
+    recorded.fault(fault="failover-planned")
+    promoted(recorded)
+    fault_time = now() + 10**9 if late else before
+    recorded.event("failover", LINK, kind="planned", fault_time=fault_time)
+    said = "the failover over A->B says that its source was abandoned before its fault began, or"
+    assert any(reason.startswith(said) for reason in promises(recorded.close()))
 
 
 def test_events_outside_of_the_run(recorded: Recorded) -> None:
