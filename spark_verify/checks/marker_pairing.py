@@ -378,17 +378,22 @@ def _another_number(view: PartitionView, log: Log) -> Bools:
 
 
 def _another_type(view: PartitionView, generation: LogGeneration, log: Log) -> Bools:
-    """The native batches of the topic's home whose type of timestamp it never had there
-    (message.timestamp.type). That is known where only linkflap gave it settings: no code of users'
-    ran, and no fault made the topic anew. A mirror may or may not give its destination the same."""
-    batches, types = log.batches, timestamp_types(view, generation.cluster)
+    """The batches whose type of timestamp their topic never had on the cluster that wrote them
+    (message.timestamp.type): native ones, and those of a mirror that writes batches of its own.
+    That is known where only linkflap gave the topic settings: no code of users' ran, and no fault
+    made it anew. A mirror may or may not give its destination the settings of the source, and
+    others too: there the settings were sampled."""
+    batches, cluster = log.batches, generation.cluster
+    types = timestamp_types(view, cluster)
     made_anew = any(window.fault.startswith("topic-") for window in view.windows)
     ours = view.recorded and len(view.sends) and not of_own_clients(view)
     ours = ours and not (view.topology.attached or view.partition_facts.facts.programs)
-    if not ours or made_anew or generation.cluster != view.home or len(types) > 1:
+    given = cluster == view.home or any(each.cluster == cluster for each in view.settings)
+    if not ours or made_anew or not given or len(types) > 1:
         return np.zeros(len(batches), np.bool_)
     written = (batches.control == DATA) & (batches.leader_epoch != NO_EPOCH)
-    written &= native(generation, batches.base_offset)
+    if view.guarantee.offsets_kept:
+        written &= native(generation, batches.base_offset)
     return np.asarray(written & (batches.log_append_time != (types == {BY_BROKERS})))
 
 

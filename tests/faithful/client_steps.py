@@ -36,7 +36,7 @@ def kill(world: World) -> None:
     asked = rng.random() < 0.5
     if chosen is None:
         assert world.relay is not None
-        world.relay.killed(rng, asked=asked)
+        world.relay.killed(rng, asked=asked, appended=world.spec.append_time)
         return
     if chosen.writing is None:
         chosen.begin(rng.sample(world.spots, rng.randint(1, len(world.spots))), rng)

@@ -222,7 +222,8 @@ MIRRORED_SETTINGS = {
 
 def settings(world: World, cluster: Cluster, own: Mapping[str, str]) -> None:
     """The topics of a cluster have other settings from now on, and are sampled."""
-    topics = {topic: dict(own) for topic in sorted({topic for topic, _ in world.everywhere})}
+    every = {**world.made.scenario.topics.config, **own}
+    topics = {topic: dict(every) for topic in sorted({topic for topic, _ in world.everywhere})}
     now = world.clock.now
     row = {"asked": now, "before": max(0, now - 1), "topics": topics}
     world.notes.event(now, "settings-sampled", cluster.name, **row)
@@ -340,7 +341,9 @@ def _last_moments(world: World, link: Link, *, forced: bool) -> None:
         all_finish(world)
         operation(world, world.producers[2], "")
         drain(world)
-        world.relay.step(world.rng, everything=True, ending="commit")
+        world.relay.step(
+            world.rng, everything=True, appended=world.spec.append_time, ending="commit"
+        )
         sync(world)
     if world.spec.lag:
         # A leader without a reset continues with its producer states, so the end of a session must

@@ -57,13 +57,13 @@ class Relay:
             assert self.reader.cluster is not None
             self.reader.assign(self.reader.cluster, before)
 
-    def killed(self, rng: Random, *, asked: bool) -> None:
+    def killed(self, rng: Random, *, asked: bool, appended: bool) -> None:
         """Its process is killed during a transaction; `asked`: its commit was already requested. A
         successor begins at the group's committed offsets."""
         got = [f for f in self.reader.poll(rng, commits=False) if f.runs]
         if got:
             self._begin(got, rng, "commit")
-            while self.producer.write(rng) and (asked or rng.random() < 0.7):
+            while self.producer.write(rng, appended=appended) and (asked or rng.random() < 0.7):
                 pass
             self.producer.killed(asked=asked)
             if asked:

@@ -189,6 +189,13 @@ def a_type_of_timestamp_that_the_topic_never_had(made: Made, rng: Random) -> Non
         made.change(cluster, 0, put(there, appended=there.records[0].timestamp))
 
 
+@mutation({**MM2_PAIR, "append_time": False}, must="marker-pairing/impossible-header")
+def a_type_of_timestamp_that_the_mirrored_topic_never_had(made: Made, rng: Random) -> None:
+    """MirrorMaker 2 wrote a batch with LogAppendTime, and its topic has CreateTime."""
+    batch = next(e for e in data(made, "B", native=False) if len(e.records) == 1)
+    made.change("B", 0, put(batch, appended=batch.records[0].timestamp))
+
+
 def _clean(made: Made, cluster: str, rng: Random) -> list[Entry]:
     """Compacts a cluster's log, but for its last batch, on every replica in the same way. Returns
     what is left below."""

@@ -8,7 +8,9 @@ from typing import Unpack
 import numpy as np
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import MirrorStop, Window
+from linkflap.harness.guarantees import declared
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.spark_verify.facts.partition_facts import MirrorStop, TopicSettings, Window
 from linkflap.spark_verify.facts.view import NO_EPOCH, PartitionView
 from linkflap.topologies import parse
 from tests.unit.checks.histories import (
@@ -502,6 +504,35 @@ def test_a_type_of_timestamp_that_its_topic_never_had(given: bool) -> None:
         but(one, windows=[anew]),
     ):
         assert anomalies(NAME, but(unknown, topic_config=wrong)) == []
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_type_of_timestamp_that_a_sampled_topic_never_had_on_a_destination(given: bool) -> None:
+    """It wrote the batch itself: offsets move, or it was promoted."""
+    created = {"message.timestamp.type": "CreateTime"}
+    appended = {"message.timestamp.type": "LogAppendTime"}
+    right, wrong = (appended, created) if given else (created, appended)
+    brokers = {f"log.{name}": value for name, value in wrong.items()}
+    on_b = view([Log("B").data(1, log_append_time=given)], sends=[send(1, acked=0)])
+    cluster = replace(on_b.topology.cluster("B"), config=brokers)
+    others = [each for each in on_b.topology.clusters if each.name != "B"]
+    topology = replace(on_b.topology, clusters=(*others, cluster))
+    found = [("impossible-header", "B", 0)]
+    wrongly, rightly = (
+        but(
+            on_b,
+            topic_config=config,
+            topology=topology,
+            settings=[TopicSettings(cluster="B", settings=config, asked=1, until=9)],
+        )
+        for config in (wrong, right)
+    )
+    assert anomalies(NAME, wrongly) == found
+    assert anomalies(NAME, rightly) == []
+    assert anomalies(NAME, but(wrongly, settings=[])) == []
+    kept = declared(MirrorSpec(kind="shadow"))
+    assert anomalies(NAME, but(wrongly, mirror=kept)) == []
+    assert anomalies(NAME, but(wrongly, mirror=kept, promotions=[promoted(0)])) == found
 
 
 def test_a_marker_is_transactional() -> None:
