@@ -77,14 +77,10 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
             yield from _consumer(view, client)
 
 
-def _of(view: PartitionView, client: Awaited) -> bool:
-    return view.topic in client.topics if client.topics else view.home == client.home
-
-
 def _reads_here(view: PartitionView, client: Awaited) -> bool:
     """Whether the client has this partition: a program names its topics, members of other groups
     have rows of it."""
-    if client.since >= client.until or not _of(view, client):
+    if client.since >= client.until or not client.uses(view.topic, view.home):
         return False
     if client.topics or client.kind != "group":
         return True
@@ -205,8 +201,10 @@ def _stands(
     times, positions = moves
     before = positions[times <= client.since]
     known = ends[sampled <= client.since]
-    # nothing was committed in this partition yet: what was there before need not be wanted
-    first = before[-1] if len(before) else (known[-1] if len(known) else 0)
+    # Nothing was committed in this partition yet: what was there before need not be wanted, but by
+    # a share group, which begins at the start of the log, where it was first.
+    anywhere = client.kind != "share" or client.cluster != client.home
+    first = before[-1] if len(before) else (known[-1] if anywhere and len(known) else 0)
     later = (times > client.since) & (times <= client.until)
     began = np.concatenate([[client.since], times[later]]).astype(np.int64)
     at = np.concatenate([[first], positions[later]]).astype(np.int64)
@@ -255,7 +253,7 @@ def _part_of(view: PartitionView, client: Awaited) -> Iterator[Finding]:
         "words": _words(client),
     }
     grown = _grown(marks)
-    if client.kind == "producer" and _of(view, client):
+    if client.kind == "producer" and client.uses(view.topic, view.home):
         sends = Sends.of(view.sends)
         mine = sends.take(sends.says("client", client.client))
         # of each incarnation when it last began an operation here

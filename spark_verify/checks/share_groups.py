@@ -117,6 +117,29 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
             if generation.last and not _earlier(view, generation, group):
                 done = _done_with(view, generation, log, group, rows)
                 yield from [_explained(taken, rows, each) for each in done]
+    yield from _given_nothing(view)
+
+
+def _given_nothing(view: PartitionView) -> Iterator[Unjudged]:
+    """Share groups that were to read this partition, and have no row of it on any cluster."""
+    seen = {row.group for row in view.shares}
+    for client in view.partition_facts.facts.awaited:
+        reads = client.kind == "share" and client.uses(view.topic, view.home)
+        known = generations(view).get(client.cluster)
+        if reads and known and known[-1].lost is None and client.group not in seen:
+            log = log_of(view, known[-1])
+            waiting = [] if log is None else log.records.offset[_of_clients(log)].tolist()
+            yield from [_not_in_time(view, client.group, client.cluster, n) for n in waiting[:1]]
+
+
+def _of_clients(log: Log) -> Bools:
+    """Per record, whether a client sent it, and readers see it."""
+    return np.asarray(log.visible & (log.records.uid >= 0))
+
+
+def _not_in_time(view: PartitionView, group: str, cluster: str, first: int) -> Unjudged:
+    where = f"{view.tp} of {cluster}"
+    return Unjudged(f"share group {group} was not given all of {where} in time: first {first}")
 
 
 def _explained(taken: Taken, rows: Sequence[Read], found: Finding) -> Finding:
@@ -634,12 +657,7 @@ def _done_with(
     later = offsets[~done]
     waiting = later[~among(later, distinct(_of(rows, "acquire").offset))]
     if len(waiting):
-        where = f"{view.tp} of {generation.cluster}"
-        findings.append(
-            Unjudged(
-                f"share group {group} was not given all of {where} in time: first {waiting[0]}"
-            )
-        )
+        findings.append(_not_in_time(view, group, generation.cluster, int(waiting[0])))
     return findings
 
 

@@ -245,6 +245,10 @@ class Awaited:
     said: str = ""
     last_words: tuple[str, ...] = ()
 
+    def uses(self, topic: str, home: str) -> bool:
+        """Whether it reads or writes a topic of this home."""
+        return topic in self.topics if self.topics else home == self.home
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:

@@ -216,31 +216,39 @@ def misplaced_promotions(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
     """Promotions and failovers that nobody writes. A failover promotes each partition of its link's
     destination once, after the source was abandoned, which its fault did, and before the failover
     is recorded. Events in time order."""
-    promoted: set[tuple[str, int, TopicPartition]] = set()
+    promoted: set[tuple[int, str, TopicPartition]] = set()
     for event in of_kind(events, Promotion):
         link, name = event.link, f"{event.topic}-{event.partition}"
-        then = [e for e in of_kind(events, Failover) if e.link == link and e.time >= event.time]
+        by = next((e for e in of_kind(events, Failover) if _ends(e, event)), None)
         if event.cluster != event.between.destination:
             yield in_events(f"a promotion of {name} over {link} is of cluster {event.cluster}")
-        elif not then and run.status == "finished":
-            yield in_events(f"{name} was promoted over {link}, and no failover followed")
-        elif then and event.time < then[0].fault_time:
+        elif by is None:
+            if run.status == "finished":
+                yield in_events(f"{name} was promoted over {link}, and no failover followed")
+        elif event.time < by.fault_time:
             yield in_events(f"{name} was promoted before the failover over {link} began")
-        elif then and (link, then[0].time, event.tp) in promoted:
+        elif (by.time, link, event.tp) in promoted:
             yield in_events(f"one failover over {link} promoted {name} twice")
-        elif then:
-            promoted.add((link, then[0].time, event.tp))
+        else:
+            promoted.add((by.time, link, event.tp))
     for failover in of_kind(events, Failover):
-        begun = [
-            e.time
-            for e in of_kind(events, FaultStart)
-            if e.name.fails_over and e.target == failover.link and e.time <= failover.time
-        ]
-        if begun and failover.fault_time and not begun[-1] <= failover.fault_time <= failover.time:
-            yield in_events(
-                f"the failover over {failover.link} says that its source was abandoned before its "
-                "fault began, or after it"
-            )
+        yield from _misdated(failover, of_kind(events, FaultStart))
+
+
+def _ends(failover: Failover, promotion: Promotion) -> bool:
+    """Whether a failover may be the one that promoted: it is recorded right after that."""
+    return failover.link == promotion.link and failover.time >= promotion.time
+
+
+def _misdated(failover: Failover, faults: Sequence[FaultStart]) -> Iterator[Damage]:
+    link, time = failover.link, failover.fault_time
+    mine = [fault for fault in faults if fault.name.fails_over and fault.target == link]
+    begun = [fault.time for fault in mine if fault.time <= failover.time]
+    if begun and time and not begun[-1] <= time <= failover.time:
+        yield in_events(
+            f"the failover over {link} says that its source was abandoned before its fault began, "
+            "or after it"
+        )
 
 
 def _nearest(failovers: Sequence[int], time: int) -> int:

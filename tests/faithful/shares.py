@@ -47,7 +47,12 @@ def with_share_group(made: Made, seed: int) -> Made:
     isolation: Isolation = "read_committed" if rng.random() < 0.7 else "read_uncommitted"
     options = {"group": GROUP, "cluster": cluster, "isolation": isolation}
     workload = WorkloadSpec(
-        kind="share-group", home="A", clients=len(MEMBERS), library="java", options=options
+        kind="share-group",
+        home="A",
+        clients=len(MEMBERS),
+        library="java",
+        reads=("orders",),
+        options=options,
     )
     made.scenario = replace(made.scenario, workloads=(*made.scenario.workloads, workload))
     group = Group(made, rng, cluster, isolation)

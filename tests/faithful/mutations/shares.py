@@ -10,6 +10,7 @@ from linkflap.harness.model.history import Poll
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import PAIR, NothingToChange, data, mutation
 from tests.faithful.mutations.group_offsets import killed
+from tests.faithful.mutations.progress import waited
 from tests.faithful.observers import MS
 from tests.faithful.shares import CONFIRMED, GROUP
 
@@ -297,3 +298,24 @@ def share_group_never_got_a_record(made: Made, rng: Random) -> None:
 def share_group_dropped_a_record(made: Made, rng: Random) -> None:
     """A share group has completed a record that one member got and did not acknowledge."""
     _forget(made, _offset(_simply(made)), "accept", "accepted")
+
+
+def _never_there(made: Made) -> None:
+    made.polls = [
+        poll for poll in made.polls if poll.group != GROUP or poll.fetched[0].partition != 0
+    ]
+
+
+@mutation(SHARED, unknown="share-groups", verdict="unknown")
+def share_group_got_nothing_of_a_partition(made: Made, rng: Random) -> None:
+    """The members of a share group were given nothing of one partition, and asked nothing about
+    it."""
+    _never_there(made)
+
+
+@mutation(SHARED, must="progress/stalled", unknown="share-groups")
+def share_group_that_stalled_before_it_began(made: Made, rng: Random) -> None:
+    """For a minute and a half after the last fault, members of a share group were given nothing of
+    one partition, as before."""
+    _never_there(made)
+    waited(made, promised="share-group")

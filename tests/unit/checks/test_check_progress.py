@@ -251,6 +251,13 @@ def test_a_share_group_stalls_at_the_end_of_what_it_acquired() -> None:
     assert anomalies(NAME, history) == [("stalled", "A", 1)]
 
 
+def test_a_share_group_that_was_given_nothing_stalls_at_the_beginning_of_its_homes_log() -> None:
+    client = awaited("share", client="group s", group="s")
+    assert anomalies(NAME, seen(client)) == [("stalled", "A", 0)]
+    assert anomalies(NAME, seen(replace(client, home="B", topics=frozenset({"A.t"})))) == []
+    assert anomalies(NAME, seen(replace(client, topics=frozenset({"A.other"})))) == []
+
+
 def test_an_idempotent_producer_goes_on_by_a_single_acknowledged_record() -> None:
     some = [
         replace(send(at, acked=0, outcome="info", returned=at * SECOND), client="c")

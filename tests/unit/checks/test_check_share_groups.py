@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from linkflap.spark_verify.facts.partition_facts import Window
+from linkflap.spark_verify.facts.partition_facts import Awaited, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import SECOND, Log, commit, ints, samples, send, view
+from tests.unit.checks.histories import SECOND, Log, but, commit, ints, samples, send, view
 from tests.unit.checks.verdicts import Rejected, anomalies, findings, unjudged
 
 NAME = "share-groups"
@@ -586,6 +586,24 @@ def test_a_committed_record_behind_the_start_offset_that_nobody_was_given_is_unk
         "share group g was not given all of A.t-0 of A in time: first 2"
     ]
     assert anomalies(NAME, seen) == []
+
+
+def test_a_partition_of_which_a_share_group_was_given_nothing_is_unknown() -> None:
+    client = Awaited(
+        client="group g", kind="share", cluster="A", home="A", since=0, until=0, within=0,
+        group="g",
+    )  # fmt: skip
+    said = ["share group g was not given all of A.t-0 of A in time: first 0"]
+    assert unjudged(NAME, but(shared(), awaited=(client,))) == said
+    for other, log, deaths in (
+        (replace(client, kind="group"), LOG, {}),
+        (replace(client, topics=frozenset({"A.other"})), LOG, {}),
+        (client, Log("A").txn(1, pid=7, end="abort"), {}),
+        (client, Log("A").data(-1), {}),
+        (client, LOG, {"A": 50 * SECOND}),
+    ):
+        assert unjudged(NAME, but(shared(log=log), awaited=(other,), deaths=deaths)) == []
+    assert unjudged(NAME, but(shared(*ACCEPTED_ROWS, DONE), awaited=(client,))) == []
 
 
 def test_share_group_may_begin_anywhere_on_another_cluster() -> None:
