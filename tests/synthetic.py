@@ -80,7 +80,7 @@ def write_run(root: Path, shape: Shape = Shape()) -> Path:
         events.append(_event(PROMOTED, "promotion", "A->B", **promotion))
     events += [
         _event(
-            PROMOTED - 1, "failover", "A->B", kind="forced", fault_time=4_000, open_transactions=0
+            PROMOTED + 1, "failover", "A->B", kind="forced", fault_time=4_000, open_transactions=0
         ),
         _event(HEALED, "fault-end", "A->B", id="f1"),
         _event(8_000, "fault-start", "B/1", id="f2", fault="kill"),
