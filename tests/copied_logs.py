@@ -8,6 +8,7 @@ from pathlib import Path
 
 from linkflap.harness.capture.folders import record
 from linkflap.harness.capture.logs_named import LogsRequest
+from linkflap.harness.log import batches
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.checks import REGISTRY, finding_rows
@@ -29,6 +30,11 @@ from tests.kafka_log import record as plain
 from tests.run_copy import views
 
 KIP_1279 = Path(__file__).parent / "data" / "logs" / "kip-1279"
+
+
+def kip_1279_log(moment: str, cluster: str, partition: int) -> batches.ReplicaLog:
+    """A log that a build of KIP-1279 wrote, as it was at one moment of a failover and failback."""
+    return batches.scan(sorted((KIP_1279 / moment / cluster / f"tx-{partition}").glob("*.log")))
 
 
 def asked(

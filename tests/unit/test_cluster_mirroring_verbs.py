@@ -24,7 +24,6 @@ from confluent_kafka.admin import (
 )
 
 from linkflap.harness import mirrors
-from linkflap.harness.log import batches
 from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.mirrors.cluster_mirroring import logs, mirror
 from linkflap.harness.mirrors.cluster_mirroring.admin import (
@@ -76,6 +75,7 @@ from linkflap.harness.model.events import (
 )
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import LinkSpec
+from tests.copied_logs import KIP_1279, kip_1279_log
 from tests.scenarios import scenario_of
 from tests.waiting import eventually
 
@@ -626,7 +626,7 @@ def copied(folder: Path, brokers: int = 1, moment: str = "3-diverged") -> Simple
     """Cluster A with the log of tx-0 on each of its brokers; it diverges from B's at 21."""
     found = {}
     for number in range(1, brokers + 1):
-        shutil.copytree(LOGS / moment / "A" / "tx-0", folder / str(number) / "tx-0")
+        shutil.copytree(KIP_1279 / moment / "A" / "tx-0", folder / str(number) / "tx-0")
         found[number] = SimpleNamespace(log_dir=folder / str(number), state="running")
     return SimpleNamespace(brokers=found)
 
@@ -640,7 +640,7 @@ def truncate(cluster: SimpleNamespace) -> None:
     """Truncates broker 1's log where it diverges, and appends B's bytes from there on at once."""
     mine, theirs = headers("3-diverged", "A"), headers("3-diverged", "B")
     position, there = (int(h.position[(h.base_offset >= 21).argmax()]) for h in (mine, theirs))
-    tail = max((LOGS / "3-diverged" / "B" / "tx-0").glob("*.log")).read_bytes()[there:]
+    tail = max((KIP_1279 / "3-diverged" / "B" / "tx-0").glob("*.log")).read_bytes()[there:]
     with log_file(cluster).open("r+b") as file:
         file.truncate(position)
         file.seek(position)
@@ -752,11 +752,5 @@ def test_logs_that_have_something_to_lose_are_owed_until_they_lost_it(tmp_path: 
     nothing.close()
 
 
-# Logs of a failover that a build was recorded with: before and after its stop.
-
-
-LOGS = Path(__file__).parents[1] / "data" / "logs" / "kip-1279"
-
-
 def headers(moment: str, cluster: str) -> Headers:
-    return batches.scan(sorted((LOGS / moment / cluster / "tx-0").glob("*.log"))).headers
+    return kip_1279_log(moment, cluster, 0).headers

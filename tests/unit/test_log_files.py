@@ -16,7 +16,7 @@ from linkflap.harness.log.codecs import NAMES
 from linkflap.harness.log.layout import ABORT, COMMIT, DATA, OTHER_CONTROL
 from linkflap.harness.log.reference import coordinator_epoch
 from linkflap.harness.model.verdict import Verdict
-from tests.copied_logs import asked, judged
+from tests.copied_logs import KIP_1279, asked, judged, kip_1279_log
 from tests.kafka_log import batch as batch_of
 from tests.kafka_log import batches_in, old_message, record, rewrite, segment
 from tests.run_copy import views
@@ -194,12 +194,7 @@ def test_relative_offsets_of_a_compacted_message_end_at_its_own(tmp_path: Path) 
 # agreement.
 
 
-LOGS = Path(__file__).parents[1] / "data" / "logs" / "kip-1279"
-SEGMENTS = sorted(LOGS.rglob("*.log"))
-
-
-def log(moment: str, cluster: str, partition: int) -> batches.ReplicaLog:
-    return batches.scan(sorted((LOGS / moment / cluster / f"tx-{partition}").glob("*.log")))
+SEGMENTS = sorted(KIP_1279.rglob("*.log"))
 
 
 def spans(found: batches.ReplicaLog) -> list[tuple[int, int, int, int, int, int]]:
@@ -230,12 +225,12 @@ RESET = [(21, 21, 2, -1, ABORT, 13), (22, 22, -1, -1, OTHER_CONTROL, 13)]
 
 
 def test_the_logs_match_their_readme() -> None:
-    assert spans(log("1-before-stop", "A", 0)) == BEFORE
-    assert spans(log("2-after-stop", "B", 0)) == BEFORE + RESET
-    diverged = spans(log("3-diverged", "A", 0))
+    assert spans(kip_1279_log("1-before-stop", "A", 0)) == BEFORE
+    assert spans(kip_1279_log("2-after-stop", "B", 0)) == BEFORE + RESET
+    diverged = spans(kip_1279_log("3-diverged", "A", 0))
     assert diverged[: len(BEFORE)] == BEFORE
     assert diverged[len(BEFORE)][:2] + diverged[len(BEFORE)][4:5] == (21, 21, COMMIT)
-    own = spans(log("3-diverged", "B", 0))[len(BEFORE + RESET) :]
+    own = spans(kip_1279_log("3-diverged", "B", 0))[len(BEFORE + RESET) :]
     assert [row[:5] for row in own] == [
         (23, 25, 0, 0, DATA),
         (26, 26, 1, 0, DATA),
@@ -244,7 +239,7 @@ def test_the_logs_match_their_readme() -> None:
 
 
 def test_old_producer_sessions_continue_after_the_reset_on_the_failed_back_cluster() -> None:
-    after = [row[:5] for row in spans(log("5-a-stopped", "A", 0)) if row[0] >= 29]
+    after = [row[:5] for row in spans(kip_1279_log("5-a-stopped", "A", 0)) if row[0] >= 29]
     assert after == [
         (29, 29, -1, -1, OTHER_CONTROL),
         (30, 30, -1, -1, DATA),
@@ -257,7 +252,7 @@ def test_old_producer_sessions_continue_after_the_reset_on_the_failed_back_clust
 @pytest.mark.parametrize("moment", ["1-before-stop", "4-after-failback"])
 @pytest.mark.parametrize("partition", [0, 1])
 def test_source_and_mirror_have_the_same_columns(moment: str, partition: int) -> None:
-    a, b = log(moment, "A", partition), log(moment, "B", partition)
+    a, b = kip_1279_log(moment, "A", partition), kip_1279_log(moment, "B", partition)
     assert spans(a) == spans(b)
     assert a.headers.crc.tolist() == b.headers.crc.tolist()
     assert records.decode(a)[0].digest.tolist() == records.decode(b)[0].digest.tolist()

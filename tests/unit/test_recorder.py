@@ -906,6 +906,11 @@ def test_readers_got_what_their_cluster_had(wire: Wire) -> None:
 # What cannot be recorded is refused before anything starts.
 
 
+PROGRAM = WorkloadSpec(
+    kind="command", home="A", command=("true",), writes=("payments",), record="wire"
+)
+
+
 @pytest.mark.parametrize(
     ("topology", "mirror", "config", "runtime", "words"),
     [
@@ -921,44 +926,35 @@ def test_readers_got_what_their_cluster_had(wire: Wire) -> None:
 def test_scenario_that_cannot_be_recorded_is_refused(
     topology: str, mirror: str, config: Mapping[str, str], runtime: str, words: str
 ) -> None:
-    program = WorkloadSpec(
-        kind="command", home="A", command=("true",), writes=("payments",), record="wire"
-    )
-    scenario = scenario_of(topology, mirror, workloads=(program,), topics=TopicSpec(config=config))
+    scenario = scenario_of(topology, mirror, workloads=(PROGRAM,), topics=TopicSpec(config=config))
     assert scenario.recorded_topics == {"A.payments"}
     refused = pytest.raises(InputError, match=words) if words else contextlib.nullcontext()
     with refused:
         check_recorded(scenario, runtime)
-    check_recorded(replace(scenario, workloads=(replace(program, record=""),)), runtime)
+    check_recorded(replace(scenario, workloads=(replace(PROGRAM, record=""),)), runtime)
 
 
 @pytest.mark.parametrize(
     ("target", "words"), [("A->B", ""), ("*->A", "has no effect on \\*->A, where record")]
 )
 def test_a_certificate_that_a_recorder_hides_is_refused(target: str, words: str) -> None:
-    program = WorkloadSpec(
-        kind="command", home="A", command=("true",), writes=("payments",), record="wire"
-    )
     expired = FaultSpec(
         id="expired", fault="certificate-expired", target=target, at=0.0, duration=1.0
     )
     scenario = replace(
-        scenario_of("A{tls}->B", "shadow", workloads=(program,)), schedule=(expired,)
+        scenario_of("A{tls}->B", "shadow", workloads=(PROGRAM,)), schedule=(expired,)
     )
     with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
         check_recorded(scenario, "process")
 
 
 def test_topics_that_brokers_stamp_cannot_be_followed_through_mirror_maker() -> None:
-    program = WorkloadSpec(
-        kind="command", home="A", command=("true",), writes=("payments",), record="wire"
-    )
     topology = parse("A->B")
     stamping = {"log.message.timestamp.type": "LogAppendTime"}
     clusters = tuple(
         replace(each, config=stamping) if each.name == "B" else each for each in topology.clusters
     )
-    scenario = scenario_of(replace(topology, clusters=clusters), "mm2", workloads=(program,))
+    scenario = scenario_of(replace(topology, clusters=clusters), "mm2", workloads=(PROGRAM,))
     with pytest.raises(InputError, match="whose copies have times of their own"):
         check_recorded(scenario, "process")
 

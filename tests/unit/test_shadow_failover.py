@@ -353,21 +353,20 @@ def test_the_longest_live_replica_is_the_log(settling: FailoverRun) -> None:
     assert settle(settling, ({1: 7, 2: 9, 3: 0}, 0)) == 9
 
 
-def test_broker_that_comes_back_with_more_after_settling_is_truncated(
-    settling: FailoverRun,
+@pytest.mark.parametrize(
+    ("appended", "ends"),
+    [
+        pytest.param((7,), {1: 8, 2: 8, 3: 12}, id="a broker came back with more: truncated"),
+        pytest.param((7, 8), {1: 8, 2: 7, 3: 7}, id="noted and absent everywhere: not appended"),
+    ],
+)
+def test_what_was_appended_before_a_crash_is_what_a_replica_still_has(
+    settling: FailoverRun, appended: tuple[int, ...], ends: dict[int, int]
 ) -> None:
     settling._log.journal.notes.phase = "ending"
     note = settling._log.partitions[TOPIC_PARTITION].note
-    note.mirrored, note.appended = 7, [(7, "ABORT")]
-    assert settle(settling, ({1: 8, 2: 8, 3: 12}, 0)) == 8
-    assert note.appended == [(7, "ABORT")]
-
-
-def test_record_noted_but_absent_everywhere_was_not_appended(settling: FailoverRun) -> None:
-    settling._log.journal.notes.phase = "ending"
-    note = settling._log.partitions[TOPIC_PARTITION].note
-    note.mirrored, note.appended = 7, [(7, "ABORT"), (8, "ABORT")]
-    assert settle(settling, ({1: 8, 2: 7, 3: 7}, 0)) == 8
+    note.mirrored, note.appended = 7, [(offset, "ABORT") for offset in appended]
+    assert settle(settling, (ends, 0)) == 8
     assert note.appended == [(7, "ABORT")]
 
 
