@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -23,10 +24,11 @@ from linkflap.harness.model.history import (
     SendGroup,
     Watermark,
 )
+from linkflap.harness.model.payload import Values
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.rundir import Run, RunWriter
-from tests.kafka_log import ABORT, COMMIT, batch, marker, ours, segment
+from tests.kafka_log import ABORT, COMMIT, Plain, batch, marker, ours, segment
 from tests.run_copy import seal
 
 TOPIC = "A.t"
@@ -36,6 +38,10 @@ TOPOLOGY = Topology(
 )
 DIED, ENDED = "1-failover", "2-end"
 PROMOTED, HEALED = 5_000, 9_000
+
+
+_SEED: Final = 1
+VALUES: Final = Values(_SEED, 9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +59,10 @@ def write_run(root: Path, shape: Shape = Shape()) -> Path:
     """Writes an undamaged run directory: A captured at its failover, and B at the end, with a
     replica on each of its brokers."""
     scenario = Scenario(
-        name="synthetic", about="made up", seed=1, topology=TOPOLOGY, mirror=MirrorSpec(kind="mm2"),
-        workloads=(WorkloadSpec(kind="transactional", home="A"),), schedule=(),
+        name="synthetic", about="made up", seed=_SEED, topology=TOPOLOGY,
+        mirror=MirrorSpec(kind="mm2"),
+        workloads=(WorkloadSpec(kind="transactional", home="A", options={"value_size": 9}),),
+        schedule=(),
         topics=TopicSpec(partitions=shape.partitions),
     )  # fmt: skip
     run = replace(Run.begun(scenario, "process"), started=0)
@@ -102,6 +110,12 @@ def append_events(root: Path, events: Sequence[EventRow]) -> None:
             file.write(msgspec.json.encode(event) + b"\n")
 
 
+def as_sent(uid: int, operation: int, counter: int, **other: Any) -> Plain:
+    """A record as the run's clients write it, but for what is `other`."""
+    content = {"key": VALUES.key(uid), "value": VALUES.value(uid)}
+    return ours(uid, operation, counter, **content | other)
+
+
 def _event(time: int, kind: str, subject: str, /, **data: object) -> EventRow:
     return EventRow(time=time, kind=kind, subject=subject, data=data)
 
@@ -116,7 +130,7 @@ def _partition(partition: int, shape: Shape) -> tuple[list[bytes], list[Operatio
         first = ((partition + 1) << 40) + number * shape.records
         ends = COMMIT if number % 5 else ABORT
         values = [
-            ours(first + i, operation, number * shape.records + i) for i in range(shape.records)
+            as_sent(first + i, operation, number * shape.records + i) for i in range(shape.records)
         ]
         sequence = number * shape.records
         made = batch(

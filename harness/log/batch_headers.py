@@ -95,14 +95,16 @@ class Batches(Columns):
 class Records(Columns):
     """Data records (no control records) of one replica in file order.
 
-    `digest` is 64 bits over timestamp, key, value and headers; not the offset. `batch` is an index
-    into Batches. `uid` and `operation` are -1 for records that are not ours.
+    `digest` is 64 bits over timestamp, key, value and headers; not the offset. `content` is 64 bits
+    over key and value. `batch` is an index into Batches. `uid` and `operation` are -1 for records
+    that are not ours.
     """
 
     offset: Ints
     uid: Ints
     operation: Ints
     digest: Ints
+    content: Ints
     timestamp: Ints
     batch: Ints
 

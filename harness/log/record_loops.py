@@ -21,7 +21,7 @@ _FOREIGN: Final = payload.FOREIGN
 @compiled
 def any_ours(data: Bytes, starts: Ints, ends: Ints) -> bool:
     """Whether the first record of any of these batches has our header."""
-    out = np.zeros((6, 1), np.int64)
+    out = np.zeros((7, 1), np.int64)
     for i in range(len(starts)):
         if _record(data, starts[i], ends[i], 0, 0, 0, False, out, 0) >= 0 and out[1, 0] != _FOREIGN:
             return True
@@ -59,6 +59,23 @@ def decode_batches(
 
 
 @compiled
+def contents(keys: Bytes, ends: Ints, key: Ints, pool: Bytes, starts: Ints, size: int) -> Ints:
+    """The digest of each key and value. The distinct keys lie one after the other, each up to one
+    of `ends`; `key` is an index into them. A value is the `size` bytes of a pool from `starts` on,
+    null where that is -1."""
+    out = np.empty(len(starts), np.int64)
+    for i in range(len(starts)):
+        begin, end = 0 if key[i] == 0 else ends[key[i] - 1], ends[key[i]]
+        state = _folded(_number(_BASIS, end - begin, 4), keys, begin, end)
+        if starts[i] < 0:
+            state = _number(state, -1, 4)
+        else:
+            state = _folded(_number(state, size, 4), pool, starts[i], starts[i] + size)
+        out[i] = np.int64(state)
+    return out
+
+
+@compiled
 def _record(
     data: Bytes,
     position: int,
@@ -84,9 +101,10 @@ def _record(
     timestamp = max_timestamp if fixed else base_timestamp + delta
     out[0, row] = base + offset_delta
     out[4, row] = timestamp
-    state = _number(_BASIS, timestamp, 8)
+    state, position = _bytes(data, position, end, _BASIS)
     state, position = _bytes(data, position, end, state)
-    state, position = _bytes(data, position, end, state)
+    out[6, row] = np.int64(state)
+    state = _number(state, timestamp, 8)
     state, position = _headers(data, position, end, state, out, row)
     out[3, row] = np.int64(state)
     return position if position == end else -1
@@ -155,10 +173,16 @@ def _bytes(data: Bytes, position: int, end: int, state: np.uint64) -> tuple[np.u
     size, position = _varint(data, position, end, 32)
     if position < 0 or size < -1 or position + max(size, 0) > end:
         return state, -1
-    state = _number(state, size, 4)
-    for i in range(position, position + max(size, 0)):
+    behind = position + max(size, 0)
+    return _folded(_number(state, size, 4), data, position, behind), behind
+
+
+@compiled
+def _folded(state: np.uint64, data: Bytes, begin: int, end: int) -> np.uint64:
+    """Folds bytes into the digest."""
+    for i in range(begin, end):
         state = (state ^ np.uint64(data[i])) * _PRIME
-    return state, position + max(size, 0)
+    return state
 
 
 @compiled

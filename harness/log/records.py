@@ -24,7 +24,7 @@ from linkflap.harness.log.batch_headers import Headers, Records, possible_offset
 from linkflap.harness.log.batches import ReplicaLog
 from linkflap.harness.log.codecs import NAMES, NONE, CannotInflate, inflate
 from linkflap.harness.log.segments import WINDOW, BatchRun, Bytes, Ints, Kind, SegmentDamage
-from linkflap.harness.model.payload import FOREIGN
+from linkflap.harness.model.payload import FOREIGN, Values
 
 _PARCEL: Final = 32 << 20
 _RECORDS: Final = 1 << 20
@@ -62,13 +62,19 @@ def decode(
     parts = [_decode(log, parcel, damage) for parcel in _parcels(log, new, damage)]
     parts.append(_decode_old(log, np.flatnonzero(chosen & ~new)))
     _let_go(log, np.flatnonzero(chosen))
-    nothing = np.zeros((6, 0), np.int64)
+    nothing = np.zeros((7, 0), np.int64)
     table = np.concatenate([nothing, *parts], axis=1)
     # Parcels hold plain batches first: back to the order of the file.
     table = table[:, np.argsort(table[5], kind="stable")]
-    offset, uid, operation, digest, timestamp, batch = table
+    offset, uid, operation, digest, timestamp, batch, content = table
     columns = Records(
-        offset=offset, uid=uid, operation=operation, digest=digest, timestamp=timestamp, batch=batch
+        offset=offset,
+        uid=uid,
+        operation=operation,
+        digest=digest,
+        content=content,
+        timestamp=timestamp,
+        batch=batch,
     )
     order = {segment.name: index for index, segment in enumerate(log.segments)}
     damage.sort(key=lambda d: (order[d.file], d.position))
@@ -117,6 +123,25 @@ def batches_of_at_most(log: ReplicaLog, free: int, each_byte: float) -> int:
     claimed = np.cumsum(np.where(possible, headers.count, 0))
     able = free + each_byte * np.cumsum(log.headers.length)
     return int(np.argmax(claimed > able)) if (claimed > able).any() else len(claimed)
+
+
+def contents_written(values: Values, uids: Ints) -> Ints:
+    """`Records.content` of the records with these payload ids, as linkflap's clients write them."""
+    from linkflap.harness.log.record_loops import contents
+
+    numbers = np.array([values.number(uid) for uid in uids.tolist()], np.int64)
+    _, first, key = np.unique(numbers, return_index=True, return_inverse=True)
+    keys = [values.key(uid) for uid in uids[first].tolist()]
+    unsigned = uids.astype(np.uint64)
+    starts = np.where(values.deletes(unsigned), -1, values.start(unsigned).astype(np.int64))
+    return contents(
+        np.frombuffer(b"".join(keys), np.uint8),
+        np.cumsum([len(each) for each in keys], dtype=np.int64),
+        key,
+        np.frombuffer(values.pool, np.uint8),
+        starts,
+        values.size,
+    )
 
 
 def _let_go(log: ReplicaLog, batches: Ints) -> None:
@@ -182,8 +207,8 @@ def _decode_old(log: ReplicaLog, rows: Ints) -> Ints:
     for row in rows[log.headers.crc_ok[rows]].tolist():
         for record in log.records_of(row):
             of = FOREIGN, FOREIGN, reference.digest(record), record.timestamp, row
-            found.append((record.offset, *of))
-    return np.array(found, np.int64).reshape(-1, 6).T
+            found.append((record.offset, *of, reference.content(record.key, record.value)))
+    return np.array(found, np.int64).reshape(-1, 7).T
 
 
 def _parcels(
@@ -244,7 +269,7 @@ def _decode(log: ReplicaLog, parcel: _Parcel, damage: list[SegmentDamage]) -> In
         | (counts * layout.SMALLEST_RECORD > parcel.ends - parcel.starts)
     ] = -1
     firsts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.maximum(counts, 0))])
-    out = np.zeros((6, int(firsts[-1])), np.int64)
+    out = np.zeros((7, int(firsts[-1])), np.int64)
     readable = np.zeros(len(b), np.bool_)
     base_timestamp, fixed = headers.base_timestamp[b], headers.log_append_time[b]
     decode_batches(

@@ -284,16 +284,25 @@ def identity(record: Record) -> tuple[int, int]:
 def digest(record: Record) -> int:
     """64 bits, signed, over everything a record is except its offset.
 
-    FNV-1a-64 (Fowler, Noll, Vo) over: timestamp i64 | key | value | header count i32 | (key, value)
+    FNV-1a-64 (Fowler, Noll, Vo) over: key | value | timestamp i64 | header count i32 | (key, value)
     of each header, in order; a byte string is its length i32 and its bytes, null is length -1
     alone; integers are big-endian.
     """
-    parts = [struct.pack(">q", record.timestamp), *_sized(record.key), *_sized(record.value)]
+    parts = [*_sized(record.key), *_sized(record.value), struct.pack(">q", record.timestamp)]
     parts.append(struct.pack(">i", len(record.headers)))
     for name, value in record.headers:
         parts += [*_sized(name), *_sized(value)]
+    return _fnv(b"".join(parts))
+
+
+def content(key: bytes | None, value: bytes | None) -> int:
+    """The same over a key and a value alone."""
+    return _fnv(b"".join([*_sized(key), *_sized(value)]))
+
+
+def _fnv(data: bytes) -> int:
     state = _FNV_BASIS
-    for byte in b"".join(parts):
+    for byte in data:
         state = ((state ^ byte) * _FNV_PRIME) & _64_BITS
     return _wrapped(state)
 

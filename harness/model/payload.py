@@ -16,7 +16,7 @@ import random
 import secrets
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, TypeVar
 
 HEADER = "linkflap"
 FOREIGN = -1
@@ -47,6 +47,8 @@ def drawn_seed(seed: int | None) -> int:
     return secrets.randbits(32) if seed is None else seed
 
 
+_Uid = TypeVar("_Uid", bound=Any)
+"""A uid, or a numpy array of them as unsigned numbers of 64 bits."""
 _BITS: Final = 16
 _POOL: Final = 1 << _BITS
 _HASHED: Final = 0xFFFF_FFFF_FFFF_FFFF
@@ -56,6 +58,7 @@ _OTHER: Final = 0xC2B2_AE3D_27D4_EB4F
 """Odd, like the other factor. Whether a record is a tombstone is thus independent of where in the
 pool its value begins."""
 KEYS: Final = 64
+VALUE_SIZE: Final = 200
 LARGEST_VALUE: Final = 8 << 20
 
 
@@ -72,10 +75,8 @@ class Values:
         self, seed: int, size: int, *, keys: int = KEYS, skew: float = 1.0, tombstones: float = 0.0
     ) -> None:
         self._made_of = (seed, size, keys, skew, tombstones)
-        rng = random.Random(f"linkflap values {seed}")
-        pool = rng.randbytes(max(_POOL, size))
+        self._pool = b""
         self.size = size
-        self._pool = pool + pool[: min(size, _POOL)]
         self._keys = keys
         self._skew = skew
         self._tombstones = int(tombstones * (_HASHED + 1))
@@ -89,20 +90,40 @@ class Values:
     def __reduce__(self) -> tuple[object, ...]:
         return _again, self._made_of
 
+    @property
+    def pool(self) -> bytes:
+        """The random bytes, made when they are first used."""
+        if not self._pool:
+            rng = random.Random(f"linkflap values {self._made_of[0]}")
+            pool = rng.randbytes(max(_POOL, self.size))
+            self._pool = pool + pool[: min(self.size, _POOL)]
+        return self._pool
+
     def value(self, uid: int) -> bytes | None:
         """The `size` bytes of this uid, or None if its record is a tombstone."""
-        if self._tombstones and (uid * _OTHER & _HASHED) < self._tombstones:
+        if self._tombstones and self.deletes(uid):
             return None
-        start = (uid * _MULTIPLIER & _HASHED) >> 64 - _BITS
-        return self._pool[start : start + self.size]
+        start = self.start(uid)
+        return self.pool[start : start + self.size]
+
+    def deletes(self, uid: _Uid) -> _Uid:
+        """Whether the record of a uid is a tombstone."""
+        return (uid * _OTHER & _HASHED) < self._tombstones  # type: ignore[no-any-return]
+
+    def start(self, uid: _Uid) -> _Uid:
+        """Where in the pool the value of a uid begins."""
+        return (uid * _MULTIPLIER & _HASHED) >> 64 - _BITS  # type: ignore[no-any-return]
 
     def key(self, uid: int) -> bytes:
         """One of the keys."""
-        number = uid % self._keys
-        if self._skew != 1.0:
-            evenly = (uid * _MULTIPLIER & _HASHED) / (_HASHED + 1)
-            number = min(int(self._keys * evenly**self._skew), self._keys - 1)
-        return b"key-%d-%d" % (self._made_of[0] % 1000, number)
+        return b"key-%d-%d" % (self._made_of[0] % 1000, self.number(uid))
+
+    def number(self, uid: int) -> int:
+        """The number of a uid's key, from 0."""
+        if self._skew == 1.0:
+            return uid % self._keys
+        evenly = (uid * _MULTIPLIER & _HASHED) / (_HASHED + 1)
+        return min(int(self._keys * evenly**self._skew), self._keys - 1)
 
 
 def _again(seed: int, size: int, keys: int, skew: float, tombstones: float) -> Values:

@@ -26,7 +26,7 @@ from confluent_kafka import KafkaException
 from linkflap.harness.model.events import ProducerReplaced
 from linkflap.harness.model.history import Ending, OutcomeName
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.payload import KEYS, LARGEST_VALUE, Values
+from linkflap.harness.model.payload import KEYS, LARGEST_VALUE, VALUE_SIZE, Values
 from linkflap.harness.model.protocols import Moment
 from linkflap.harness.model.scenario import transactional_id_of
 from linkflap.harness.model.wait import now
@@ -72,7 +72,9 @@ COMMON: Final[Options] = {
     "rate": OptionAbout(default=20.0, about="operations per second and client; 0: no limit"),
     "records": OptionAbout(default=20, low=1, high=1_000_000, about="records of an operation"),
     "partitions": OptionAbout(default=2, low=1, high=1_000_000, about="partitions of an operation"),
-    "value_size": OptionAbout(default=200, low=1, high=LARGEST_VALUE, about="bytes of a value"),
+    "value_size": OptionAbout(
+        default=VALUE_SIZE, low=1, high=LARGEST_VALUE, about="bytes of a value"
+    ),
     "keys": OptionAbout(default=KEYS, low=1, high=1_000_000, about="how many different keys"),
     "skew": OptionAbout(
         default=1.0, low=1.0, high=100.0, about="above 1, some keys are used more often"

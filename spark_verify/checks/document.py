@@ -44,8 +44,9 @@ finding a stranger, where a record was not seen on the wire: its program may hav
 What a program was given, and showed to its own callers, is not known; readers of linkflap's that
 read its topics got what the log of their cluster had at each offset.
 
-Histories of linkflap's own clients name records by payload id, and do not keep their contents. So
-a value that is changed alike on all replicas of all clusters, with right CRCs, is not found.
+Histories of linkflap's own workloads name records by payload id, and the seed of the run gives the
+key and value of each. Histories of `linkflap.Producer` do not keep contents: a value that a test
+wrote and that is changed alike on all replicas of all clusters, with right CRCs, is not found.
 
 A transaction without a marker at the end of copied or fetched logs counts as open, not as hanging:
 no data log shows whether its coordinator knows it. linkflap does not ask a running cluster either:

@@ -9,8 +9,11 @@ id: only the run's clients write to its topics. A record that a client knows to 
 any log, whether its transaction was committed or aborted, and whether or not it was read. A
 partition without any row of operations has no history to compare with. A user's program writes no
 history, so its records are not examined here. order-equality compares mirrored records with their
-source. The content of a record beside its payload id is not compared with what was sent: neither
-this check nor any other finds a value that was changed alike on every cluster.
+source.
+
+linkflap's own clients derive key and value from the run's seed and the payload id
+(`harness.model.payload`), so what a record must contain is known without a copy of it, and a record
+that was changed alike in every log is found. Programs of users write what they like.
 """
 
 from __future__ import annotations
@@ -20,11 +23,12 @@ from typing import Final
 
 import numpy as np
 
+from linkflap.harness.log.records import contents_written
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native, sends_to
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
-from linkflap.spark_verify.checks.parts.outcomes import planned, refused, uids_of
+from linkflap.spark_verify.checks.parts.outcomes import planned, planner, refused, uids_of
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Ints, PartitionView
@@ -55,6 +59,7 @@ def _judge(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator
         yield Unjudged(f"nothing is written down of what clients sent to {view.tp}")
         return
     yield from _refused(view, generation, log, rows)
+    yield from _otherwise(view, generation, log, rows)
     ours = records.uid[strange] != FOREIGN
     # Neighbours that say nothing of themselves belong together too, and to nobody who does.
     uid_or_row = np.where(ours, records.uid[strange], strange - NAMELESS)
@@ -112,10 +117,40 @@ def _refused(
         )
 
 
+def _otherwise(
+    view: PartitionView, generation: LogGeneration, log: Log, rows: Ints
+) -> Iterator[Found]:
+    """Records with another key or value than their clients wrote."""
+    written = view.partition_facts.facts.values
+    mine, records = sends_to(view, generation.cluster), log.records
+    send = planner(records.uid[rows], mine)
+    rows, send = rows[send >= 0], send[send >= 0]
+    for values in set(written.values()):
+        theirs = np.zeros(len(mine), np.bool_)
+        for client in mine.words("client"):
+            if written.get(client) == values:
+                theirs |= mine.says("client", client)
+        some = rows[theirs[send]]
+        bad = some[records.content[some] != contents_written(values, records.uid[some])]
+        for start, end in runs(bad, records.uid[bad], apart(generation, records.offset[bad])):
+            first = int(bad[start])
+            sent = mine[int(planner(records.uid[first : first + 1], mine)[0])]
+            yield Found.at(
+                "other-content",
+                generation.cluster,
+                records.offset[first],
+                records=end - start,
+                uid=records.uid[first],
+                operation=sent.number,
+                client=sent.client,
+                state=log.state_of(first),
+            )
+
+
 CHECK = Check(
     name="provenance",
     guarantee="""A client sent every record of a cluster's own era to that cluster and that
-        partition, and it was not refused.""",
+        partition, with that key and value, and it was not refused.""",
     source="linkflap's own history: an operation is recorded before it is sent",
     inputs={"records", "sends", "promotions"},
     anomalies=(
@@ -137,6 +172,18 @@ CHECK = Check(
             sentence="{cluster} has {who} at {at}, which its client knows to be refused",
             counted="refused record is in the log|refused records are in the log",
             smallest="1 was refused as too large, A has 1: at its offset on A.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="other-content",
+            meaning="""The key or the value of this record is not what its client sent. It may be
+                the same in all replicas and on all clusters, with a right CRC-32C: a broker or a
+                client library changed it before it was copied. Only the records of linkflap's own
+                workloads are compared, whose contents the seed of the run gives.""",
+            sentence="{cluster} has {who} at {at} with another key or value than its client sent",
+            counted="record has another content than was sent|records have another content than "
+            "was sent",
+            smallest="1 was sent with value a, A has it with value b: at its offset on A.",
             despite_torn=True,
         ),
     ),

@@ -262,8 +262,7 @@ class RunFacts:
     programs promise exactly once. `refusals` are failovers that never took place. `drained` are
     links whose mirror had copied everything whenever it was stopped.
     `awaited` are clients that promise progress. `topic_config` are the settings of the
-    clients' topics, and `values` the keys and tombstones that they write, in each way in which a
-    workload does.
+    clients' topics, and `values` what each of linkflap's own clients writes.
     """
 
     run: str
@@ -282,7 +281,7 @@ class RunFacts:
     copying: tuple[Copying, ...] = ()
     awaited: tuple[Awaited, ...] = ()
     topic_config: Mapping[str, str] = field(default_factory=dict)
-    values: Sequence[Values] = ()
+    values: Mapping[str, Values] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -48,7 +48,7 @@ from linkflap.harness.model.events import (
 )
 from linkflap.harness.model.faults import UNCLEAN
 from linkflap.harness.model.history import Bounds
-from linkflap.harness.model.payload import KEYS, Values
+from linkflap.harness.model.payload import KEYS, LARGEST_VALUE, VALUE_SIZE, Values
 from linkflap.harness.model.scenario import (
     PRODUCERS,
     Scenario,
@@ -386,21 +386,26 @@ def _drained(events: Sequence[Event]) -> frozenset[str]:
     return frozenset(e.link for e in stopped) - {e.link for e in stopped if not e.drained}
 
 
-def _values(scenario: Scenario) -> Sequence[Values]:
-    """What producing workloads write, each way once."""
-    ways = {
-        (
+def _values(scenario: Scenario) -> Mapping[str, Values]:
+    """What each client of a producing workload writes; what a test writes through linkflap's API is
+    its own."""
+    return {
+        name: _written(
+            scenario.seed,
+            int(_option(w, "value_size", VALUE_SIZE, 1, LARGEST_VALUE)),
             int(_option(w, "keys", KEYS, 1, 1_000_000)),
             _option(w, "skew", 1.0, 1.0, 100.0),
             _option(w, "tombstones", 0.0, 0.0, 1.0),
         )
-        for w in scenario.workloads
-        if w.kind != "readers" and not w.command
+        for name, w in clients(scenario.workloads)
+        if w.kind in (*PRODUCERS, "relay") and not w.command
     }
-    return [
-        Values(scenario.seed, 1, keys=keys, skew=skew, tombstones=tombstones)
-        for keys, skew, tombstones in sorted(ways)
-    ]
+
+
+@lru_cache(maxsize=64)
+def _written(seed: int, size: int, keys: int, skew: float, tombstones: float) -> Values:
+    """The same object for all clients of a kind: facts are sent once for each."""
+    return Values(seed, size, keys=keys, skew=skew, tombstones=tombstones)
 
 
 def _option(workload: WorkloadSpec, name: str, default: float, low: float, high: float) -> float:

@@ -122,7 +122,7 @@ class Producer:
         value = b"v%d" % rng.getrandbits(32)
         if values is None:
             return key, value
-        return values.key(uid), None if values.value(uid) is None else value
+        return values.key(uid), values.value(uid)
 
     def write(self, rng: Random, *, appended: bool = False) -> bool:
         """Sends the next batch. Returns False if nothing is left to send."""

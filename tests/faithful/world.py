@@ -28,7 +28,7 @@ from tests.faithful.relays import NAME, Relay
 from tests.faithful.spec import GROUP, OUTPUTS, TOPIC, Spec
 
 _BEGAN: Final = 1_800_000_000 * SECOND
-KEYS, TOMBSTONES = 10, 0.1
+KEYS, TOMBSTONES, VALUE_SIZE = 10, 0.1, 9
 """What clients write: few keys, so that records replace each other."""
 
 
@@ -62,7 +62,7 @@ def world_of(spec: Spec) -> World:
     notes = Notes(
         values=None
         if spec.shape == "copied"
-        else Values(spec.seed, 1, keys=KEYS, tombstones=TOMBSTONES)
+        else Values(spec.seed, VALUE_SIZE, keys=KEYS, tombstones=TOMBSTONES)
     )
     names = "ABC" if spec.shape == "chain" else "AB"
     apart = spec.options.get("producer_ids") != "reset"
@@ -193,7 +193,10 @@ def _scenario(spec: Spec, names: str, pairs: list[tuple[str, str]]) -> Scenario:
     clients = {"transactional": 2, "idempotent": 1} | ({"relay": 1} if spec.relay else {})
     workloads = [
         WorkloadSpec(
-            kind=kind, home="A", clients=count, options={"keys": KEYS, "tombstones": TOMBSTONES}
+            kind=kind,
+            home="A",
+            clients=count,
+            options={"keys": KEYS, "tombstones": TOMBSTONES, "value_size": VALUE_SIZE},
         )
         for kind, count in clients.items()
     ]

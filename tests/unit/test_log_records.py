@@ -55,14 +55,14 @@ from tests.kafka_log import (
     segment,
 )
 from tests.run_copy import views
-from tests.synthetic import ENDED, TOPIC, Shape, write_run
+from tests.synthetic import ENDED, TOPIC, Shape, as_sent, write_run
 
-Row = tuple[int, int, int, int, int, int]
+Row = tuple[int, int, int, int, int, int, int]
 
 
 def fast(found: batches.ReplicaLog) -> tuple[list[Row], list[str]]:
     c, damage = records.decode(found)
-    columns = (c.offset, c.uid, c.operation, c.digest, c.timestamp, c.batch)
+    columns = (c.offset, c.uid, c.operation, c.digest, c.content, c.timestamp, c.batch)
     return list(zip(*(column.tolist() for column in columns), strict=True)), [
         d.kind for d in damage
     ]
@@ -79,7 +79,14 @@ def slow(data: Sequence[bytes]) -> list[Row]:
         except (MalformedBatch, codecs.CannotInflate):
             continue
         rows += [
-            (r.offset, *reference.identity(r), reference.digest(r), r.timestamp, index)
+            (
+                r.offset,
+                *reference.identity(r),
+                reference.digest(r),
+                reference.content(r.key, r.value),
+                r.timestamp,
+                index,
+            )
             for r in found
         ]
     return rows
@@ -185,7 +192,7 @@ def test_ours_and_foreign_records_in_every_codec(codec: str) -> None:
         (12, 8, 3),
         (14, FOREIGN, FOREIGN),
     ]
-    assert [row[5] for row in rows] == [0, 0, 0, 2]
+    assert [row[6] for row in rows] == [0, 0, 0, 2]
 
 
 def test_compressed_and_plain_batches_stay_in_file_order() -> None:
@@ -222,12 +229,13 @@ def test_the_digest_sees_everything_but_the_offset() -> None:
 
 
 def test_the_digest_is_published_fnv_1a() -> None:
-    plain = struct.pack(">qi", 5, -1) + struct.pack(">i", 1) + b"v" + struct.pack(">i", 0)
-    state = 14695981039346656037
+    plain = struct.pack(">i", -1) + struct.pack(">i", 1) + b"v" + struct.pack(">qi", 5, 0)
+    state, states = 14695981039346656037, []
     for byte in plain:
         state = (state ^ byte) * 1099511628211 % 2**64
+        states.append(state)
     (row,) = fast(scanned([batch(0, [Plain(value=b"v", timestamp=5)])]))[0]
-    assert row[3] % 2**64 == state
+    assert (row[3] % 2**64, row[4] % 2**64) == (state, states[8])
 
 
 def test_log_append_time_is_every_records_time() -> None:
@@ -236,7 +244,7 @@ def test_log_append_time_is_every_records_time() -> None:
             [batch(0, [record(b"a", timestamp=1), record(b"b", timestamp=2)], log_append_time=77)]
         )
     )
-    assert [row[4] for row in rows] == [77, 77]
+    assert [row[5] for row in rows] == [77, 77]
 
 
 def test_compacted_batches_keep_their_offsets() -> None:
@@ -380,7 +388,7 @@ def test_an_unknown_codec_is_reported_by_headers_as_by_decoding(tmp_path: Path) 
 
 UIDS = [(1 << 40) + n for n in range(3)]
 OPERATION = 1 << 40
-SOUND = [ours(uid, OPERATION, n) for n, uid in enumerate(UIDS)]
+SOUND = [as_sent(uid, OPERATION, n) for n, uid in enumerate(UIDS)]
 
 
 def replica(root: Path, broker: int) -> Path:
@@ -413,10 +421,10 @@ def test_a_healthy_partition_is_not_looked_into(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "fields"),
     [
-        (ours(UIDS[1], OPERATION, 1, value=b"other"), ["value"]),
-        (ours(UIDS[1], OPERATION, 1, key=b""), ["key"]),
-        (ours(UIDS[1], OPERATION, 1, timestamp=1_700_000_000_001), ["timestamp"]),
-        (ours(UIDS[1], OPERATION, 7), ["headers"]),
+        (as_sent(UIDS[1], OPERATION, 1, value=b"other"), ["value"]),
+        (as_sent(UIDS[1], OPERATION, 1, key=b""), ["key"]),
+        (as_sent(UIDS[1], OPERATION, 1, timestamp=1_700_000_000_001), ["timestamp"]),
+        (as_sent(UIDS[1], OPERATION, 7), ["headers"]),
     ],
     ids=["value", "key", "timestamp", "headers"],
 )
@@ -453,7 +461,7 @@ def test_a_batch_of_too_many_records_is_named_as_a_whole(
 ) -> None:
     """The slow decoder would take minutes for millions of them."""
     root = write_run(tmp_path / "run")
-    other = ours(UIDS[1], OPERATION, 1, value=b"other")
+    other = as_sent(UIDS[1], OPERATION, 1, value=b"other")
     with_first_batch(replica(root, 2), like_the_first([SOUND[0], other, SOUND[2]]))
     for most, named in ((3, 1), (2, 0)):
         monkeypatch.setattr(assemble, "MOST_RECORDS", most)

@@ -344,7 +344,7 @@ def deleted_keys(
 def _deleted_keys(view: PartitionView, uid: int) -> Iterator[int]:
     """The key of a payload that is a tombstone, in each way in which clients may have written
     it."""
-    for values in view.partition_facts.facts.values:
+    for values in set(view.partition_facts.facts.values.values()):
         if values.value(uid) is None:
             yield digested(values.key(uid))
 

@@ -238,7 +238,7 @@ def _agreeing(
     ]
     return [
         way
-        for way in view.partition_facts.facts.values
+        for way in set(view.partition_facts.facts.values.values())
         if rows and all(_as_written(way, uid) == parts for uid, parts in rows)
     ]
 

@@ -40,7 +40,7 @@ from tests.faithful.mutations.base import (
 from tests.faithful.mutations.readers import forget
 from tests.faithful.mutations.writes import SEEN
 from tests.faithful.observers import MS
-from tests.faithful.world import KEYS, TOMBSTONES
+from tests.faithful.world import KEYS, TOMBSTONES, VALUE_SIZE
 from tests.kafka_log import batches_in, field_of, with_length
 
 
@@ -65,6 +65,18 @@ def one_replica_changed(made: Made, rng: Random) -> None:
     recomputed."""
     batch = known_committed(made, rng, native=False)
     made.rewrite(made.log_keys("B", 0)[1], put(batch, records=changed_records(batch.records)))
+
+
+@mutation(PAIR, must="provenance/other-content")
+def value_changed_everywhere(made: Made, rng: Random) -> None:
+    """One byte of a record's value is another in every replica of both clusters, with right
+    CRCs."""
+    batch = known_committed(made, "B", rng, native=False)
+    uid = batch.records[0].uid
+    for cluster in "AB":
+        for entry in made.log(cluster):
+            if entry.records and entry.records[0].uid == uid:
+                made.change(cluster, 0, put(entry, records=changed_records(entry.records)))
 
 
 @mutation(PAIR, must="replica-agreement/bytes-changed")
@@ -340,7 +352,7 @@ def tail_lost_behind_mm2_by_compaction(made: Made, rng: Random) -> None:
     B's replicas, below their checkpoints. The first of them was the only one with its key."""
     _clean_in_order(made, rng)
     end, log = promotion(made), made.log("B")
-    values = Values(made.scenario.seed, 1, keys=KEYS, tombstones=TOMBSTONES)
+    values = Values(made.scenario.seed, VALUE_SIZE, keys=KEYS, tombstones=TOMBSTONES)
     groups = [g for o in made.operations for g in o.sends]
     sent = [u for g in groups for u in range(g.first_uid, g.first_uid + g.count)]
     keys = [r.key for e in log for r in e.records]

@@ -252,6 +252,7 @@ class Log:
                 uid=uids,
                 operation=operations,
                 digest=digests,
+                content=digests,
                 timestamp=np.array([self.batches[b]["written"] for b in batch], np.int64),
                 batch=batch,
             ),

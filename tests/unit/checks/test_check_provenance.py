@@ -4,13 +4,44 @@ from __future__ import annotations
 
 import pytest
 
+from linkflap.harness.log import reference
+from linkflap.harness.log.records import contents_written
+from linkflap.harness.model.payload import Values
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Unjudged
-from tests.unit.checks.histories import SECOND, Log, but, commit, promoted, reversed_, send, view
+from linkflap.spark_verify.facts.view import PartitionView
+from tests.unit.checks.histories import (
+    SECOND,
+    Log,
+    but,
+    commit,
+    ints,
+    promoted,
+    reversed_,
+    send,
+    view,
+)
 from tests.unit.checks.round_trip import trip
 from tests.unit.checks.verdicts import Rejected, anomalies, findings
 
 NAME = "provenance"
+VALUES = Values(7, 12)
+GIVEN = None
+"""What the seed gives as the value of a record."""
+
+
+def written(*values: bytes | None) -> PartitionView:
+    """Records from uid 1 on, each with its own key, and with a value."""
+    uids = range(1, 1 + len(values))
+    contents = {
+        uid: reference.content(VALUES.key(uid), value or VALUES.value(uid))
+        for uid, value in zip(uids, values, strict=True)
+    }
+    sent = [send(uid, acked=uid - 1) for uid in uids]
+    one = view([Log("A").data(*uids, digest=contents)], sends=sent)
+    return but(one, values={"client": VALUES})
+
+
 ACCEPTED = {
     "sent": (view([Log("A").data(1, 2)], sends=[send(1, 2, acked=0)]), {"A/native": 2}),
     "sent, nobody knows": (
@@ -34,6 +65,11 @@ ACCEPTED = {
         {},
     ),
     "mirrored": (view([Log("A"), Log("B").data(9).data(-1)]), {}),
+    "with the key and value of their clients": (written(GIVEN, GIVEN), {"A/native": 2}),
+    "what a program sends through linkflap's API": (
+        but(written(b"x", b"y"), values={"transactional-1": VALUES}),
+        {"A/native": 2},
+    ),
     "native on B": (
         view([Log("B").data(1).data(8)], sends=[send(8, cluster="B")], promotions=[promoted(1)]),
         {"B/native": 1},
@@ -47,6 +83,7 @@ REJECTS = {
         "A",
         1,
     ),
+    "other-content": Rejected(written(GIVEN, b"y"), "A", 1),
     "stranger": Rejected(view([Log("A").data(1, 9)], sends=[send(1, acked=0)]), "A", 1),
 }
 
@@ -113,3 +150,21 @@ def test_sent_to_another_cluster() -> None:
 def test_a_stranger_above_a_truncation_is_reported_separately() -> None:
     before = Log("A").data(1).data(90).data(91).taken("1-away", at=510)
     assert anomalies(NAME, trip(earlier=[before])) == [("stranger", "A", 2)]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        Values(7, 12),
+        Values(7, 1, keys=1),
+        Values(7, 300, keys=1000, skew=4.0),
+        Values(7, 70_000, tombstones=0.5),
+        Values(7, 3, tombstones=1.0),
+    ],
+    ids=["plain", "one key", "skewed", "large and deleted", "all deleted"],
+)
+def test_the_content_of_a_record_is_that_of_its_key_and_its_value(values: Values) -> None:
+    uids = ints(*range(1, 20), *(5 << 40 | n for n in range(9)))
+    expected = [reference.content(values.key(uid), values.value(uid)) for uid in uids.tolist()[:12]]
+    assert contents_written(values, uids)[:12].tolist() == expected
+    assert contents_written(values, uids[:0]).tolist() == []

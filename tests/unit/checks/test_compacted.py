@@ -364,8 +364,8 @@ def test_a_record_that_came_to_be_below_a_promotion_replaces_on_both_sides_and_o
 def test_a_tombstone_that_is_gone_itself_may_have_replaced_it() -> None:
     """B's client deleted 1's key at offset 3, and the tombstone has expired: only what it sent
     shows that."""
-    values = [Values(1, 1, keys=1, tombstones=1.0)]
-    key = digested(values[0].key(0))
+    values = {"transactional-1": Values(1, 1, keys=1, tombstones=1.0)}
+    key = digested(values["transactional-1"].key(0))
     keys = {1: key, 2: 6, 3: 7}
     a = Log("A").data(1, keys=keys).data(2, keys=keys).data(3, keys=keys)
     b = Log("B").skip(1).data(2, keys=keys).data(3, keys=keys).skip(1).data(4, keys={4: 8})
@@ -379,7 +379,7 @@ def test_a_tombstone_that_is_gone_itself_may_have_replaced_it() -> None:
     assert (anomalies("record-equality", known), unjudged("record-equality", known)) == ([], [])
     lost = [("record-hole", "B", 0)]
     assert anomalies("record-equality", replace(known, sends=())) == lost
-    other = [Values(1, 1, keys=1)]
+    other = {"transactional-1": Values(1, 1, keys=1)}
     assert anomalies("record-equality", but(known, values=other)) == lost
     assert anomalies("record-equality", but(known, topic_config={})) == lost
 
@@ -627,8 +627,8 @@ def test_a_compacted_source_lacks_only_what_a_later_record_replaced(
 
 
 def test_a_tombstone_of_the_sources_clients_that_is_gone_may_have_replaced_it() -> None:
-    values = [Values(1, 1, keys=1, tombstones=1.0)]
-    keys = {1: digested(values[0].key(0)), 2: 6, 3: 7}
+    values = {"transactional-1": Values(1, 1, keys=1, tombstones=1.0)}
+    keys = {1: digested(values["transactional-1"].key(0)), 2: 6, 3: 7}
     a = Log("A").skip(1).data(2, keys=keys).skip(1).data(3, keys=keys)
     b = Log("B").data(1, keys=keys).data(2, keys=keys).data(3, keys=keys)
     one = view([a, b], sends=[send(9, acked=2)], compacted={"A": 3})
@@ -642,8 +642,8 @@ def test_a_tombstone_of_the_sources_clients_that_is_gone_may_have_replaced_it() 
 
 def test_a_tombstone_that_came_from_further_upstream_may_have_replaced_it() -> None:
     """9 deleted 1's key on A and B, before C had it."""
-    values = [Values(1, 1, keys=1, tombstones=1.0)]
-    keys = {1: digested(values[0].key(0)), 2: 6}
+    values = {"transactional-1": Values(1, 1, keys=1, tombstones=1.0)}
+    keys = {1: digested(values["transactional-1"].key(0)), 2: 6}
     logs = [Log(name).skip(2).data(2, keys=keys) for name in "AB"]
     one = view(
         [*logs, Log("C").data(1, keys=keys)],
@@ -725,7 +725,7 @@ def own(
     made = made if log else made.marker("abort", pid=9)
     acked = [send(each, acked=at) for at, each in enumerate(written)]
     one = view([made], sends=acked if sent is None else sent, compacted={"A": below})
-    return but(one, **({"values": [SEEDED]} | more))
+    return but(one, **({"values": {"1": SEEDED}} | more))
 
 
 def of_source(one: PartitionView) -> tuple[list[int], int]:
@@ -758,11 +758,11 @@ def test_without_a_mirror_a_cleaner_leaves_the_last_record_of_each_key(
 
 
 def test_the_seed_is_believed_where_what_is_left_has_its_keys() -> None:
-    assert of_source(own(WRITTEN[:2], values=())) == ([], 1)
-    assert of_source(own(WRITTEN[:2], values=[Values(2, 1, keys=2)])) == ([], 1)
-    two = [SEEDED, Values(2, 1, keys=2)]
+    assert of_source(own(WRITTEN[:2], values={})) == ([], 1)
+    assert of_source(own(WRITTEN[:2], values={"1": Values(2, 1, keys=2)})) == ([], 1)
+    two = {"1": SEEDED, "2": Values(2, 1, keys=2)}
     assert of_source(own(WRITTEN[:2], values=two)) == ([2], 0)
-    ambiguous = [SEEDED, Values(1, 1, keys=2, tombstones=0.9)]
+    ambiguous = {"1": SEEDED, "2": Values(1, 1, keys=2, tombstones=0.9)}
     assert of_source(own((), values=ambiguous)) == ([], 1)
 
 
@@ -770,7 +770,7 @@ def test_a_copy_of_another_replica_tells_the_key_without_a_seed() -> None:
     follower = Log("A", broker=2, canonical=False, leader=False).data(
         *WRITTEN, keys={each: digested(SEEDED.key(each)) for each in WRITTEN}
     )
-    one = own(WRITTEN[:2], values=())
+    one = own(WRITTEN[:2], values={})
     assert of_source(replace(one, replicas=[*one.replicas, follower.replica()])) == ([2], 0)
 
 
@@ -857,7 +857,7 @@ def test_a_promoted_log_leaves_the_last_record_of_each_key_too() -> None:
             promotions=[promoted(1)],
             compacted={"B": 2},
         )
-        assert anomalies("lost-write", but(one, values=[SEEDED])) == lost
+        assert anomalies("lost-write", but(one, values={"1": SEEDED})) == lost
 
 
 KILLED = commit(2, outcome="info")
