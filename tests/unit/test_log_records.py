@@ -441,7 +441,7 @@ def test_the_record_and_its_part_are_named(
 def test_a_batch_whose_crc_is_wrong_is_reported_as_far_as_it_can_be_read(tmp_path: Path) -> None:
     root = write_run(tmp_path / "run")
     changed = bytearray(like_the_first(SOUND))
-    changed[changed.index(b"v%d" % UIDS[2]) + 3] ^= 1
+    changed[changed.index(SOUND[2].value or b"") + 3] ^= 1
     with_first_batch(replica(root, 2), bytes(changed))
     (found,) = disagreements(root)
     assert found.evidence["changed"] == [{"offset": 2, "uid": UIDS[2], "fields": ["value"]}]
