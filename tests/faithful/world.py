@@ -56,14 +56,15 @@ class World:
     outliving: list[Producer]
 
 
+def values_of(seed: int) -> Values:
+    """What clients write in a story that was recorded."""
+    return Values(seed, VALUE_SIZE, keys=KEYS, tombstones=TOMBSTONES)
+
+
 def world_of(spec: Spec) -> World:
     rng = Random(f"story {spec.seed}")
     clock = Clock(rng, _BEGAN)
-    notes = Notes(
-        values=None
-        if spec.shape == "copied"
-        else Values(spec.seed, VALUE_SIZE, keys=KEYS, tombstones=TOMBSTONES)
-    )
+    notes = Notes(values=None if spec.shape == "copied" else values_of(spec.seed))
     names = "ABC" if spec.shape == "chain" else "AB"
     apart = spec.options.get("producer_ids") != "reset"
     spots = [(TOPIC, p) for p in range(spec.partitions)]

@@ -34,6 +34,7 @@ from tests.faithful.mutations.base import (
 )
 from tests.faithful.mutations.readers import change_poll, got, polls
 from tests.faithful.observers import MS, SECOND
+from tests.faithful.world import values_of
 
 
 @mutation(
@@ -165,8 +166,18 @@ def acknowledged_and_truncated(made: Made, rng: Random) -> None:
         topic=row.sends[0].topic, partition=0, first_uid=(row.process << 40) + 7000, count=1
     )
     log = made.log("A", moment="1-reverse")
+    values, uid = values_of(made.scenario.seed), group.first_uid
     record = (
-        log[0].records[0]._replace(delta=0, uid=group.first_uid, operation=number, counter=7000)
+        log[0]
+        .records[0]
+        ._replace(
+            delta=0,
+            uid=uid,
+            operation=number,
+            counter=7000,
+            key=values.key(uid),
+            value=values.value(uid),
+        )
     )
     entry = Entry(offset=log[-1].end, records=(record,), leader_epoch=log[-1].leader_epoch)
     made.change("A", 0, lambda all_: [*all_, entry], moment="1-reverse")

@@ -9,7 +9,6 @@ from pathlib import Path
 from random import Random
 
 from linkflap.harness.model.history import EventRow, Operation, SendGroup
-from linkflap.harness.model.payload import Values
 from linkflap.harness.model.scenario import FaultSpec
 from tests.faithful.clusters import ABORT, COMMIT, Entry, Rec, compacted, states
 from tests.faithful.made import LogKey, Made
@@ -40,7 +39,7 @@ from tests.faithful.mutations.base import (
 from tests.faithful.mutations.readers import forget
 from tests.faithful.mutations.writes import SEEN
 from tests.faithful.observers import MS
-from tests.faithful.world import KEYS, TOMBSTONES, VALUE_SIZE
+from tests.faithful.world import values_of
 from tests.kafka_log import batches_in, field_of, with_length
 
 
@@ -71,12 +70,10 @@ def one_replica_changed(made: Made, rng: Random) -> None:
 def value_changed_everywhere(made: Made, rng: Random) -> None:
     """One byte of a record's value is another in every replica of both clusters, with right
     CRCs."""
-    batch = known_committed(made, "B", rng, native=False)
-    uid = batch.records[0].uid
+    batch = rng.choice([e for e in data(made, "B", native=False) if e.pid >= 0])
     for cluster in "AB":
-        for entry in made.log(cluster):
-            if entry.records and entry.records[0].uid == uid:
-                made.change(cluster, 0, put(entry, records=changed_records(entry.records)))
+        there = next(e for e in made.log(cluster) if e.offset == batch.offset)
+        made.change(cluster, 0, put(there, records=changed_records(there.records)))
 
 
 @mutation(PAIR, must="replica-agreement/bytes-changed")
@@ -352,7 +349,7 @@ def tail_lost_behind_mm2_by_compaction(made: Made, rng: Random) -> None:
     B's replicas, below their checkpoints. The first of them was the only one with its key."""
     _clean_in_order(made, rng)
     end, log = promotion(made), made.log("B")
-    values = Values(made.scenario.seed, VALUE_SIZE, keys=KEYS, tombstones=TOMBSTONES)
+    values = values_of(made.scenario.seed)
     groups = [g for o in made.operations for g in o.sends]
     sent = [u for g in groups for u in range(g.first_uid, g.first_uid + g.count)]
     keys = [r.key for e in log for r in e.records]
