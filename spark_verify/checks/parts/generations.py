@@ -130,14 +130,18 @@ def _part(read: Read, some: slice) -> list[Read]:
 
 
 def _point(rows: Sequence[Read], turn: Reversal) -> tuple[int, int]:
-    """From which row on, and which record in it, a consumer saw the new log generation."""
+    """From which row on, and which record in it, a consumer saw the new log generation. What both
+    have, below the truncation, shows nothing where one of them is torn."""
     offsets, uids = (
         np.concatenate([getattr(row, name) for row in rows]) for name in ("offsets", "uids")
     )
     committed = np.repeat(
         [row.isolation == "read_committed" for row in rows], [len(row.uids) for row in rows]
     )
-    old, new = (_holds(log, offsets, uids, committed) for log in (turn.before, turn.after))
+    logs = turn.before, turn.after
+    whole = all(log is not None and log.whole for log in logs)
+    shows = (offsets >= turn.offset) | whole
+    old, new = (_holds(log, offsets, uids, committed) & shows for log in logs)
     point = next((n for n, row in enumerate(rows) if row.returned > turn.time), len(rows)), 0
     end = 0
     for number, row in enumerate(rows):

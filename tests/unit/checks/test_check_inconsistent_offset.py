@@ -124,3 +124,13 @@ def test_the_tail_that_a_mirror_truncated_at_the_promotion_is_another_era(
 
 def test_torn_log_leaves_nothing_unjudged() -> None:
     assert unjudged(NAME, view([Log("A").data(1).torn()], reads=[poll((0, 1))])) == []
+
+
+@pytest.mark.parametrize(("at", "found"), [(1, []), (2 * SECOND, [(NAME, "A", 2)])])
+def test_a_capture_from_before_a_truncation_that_is_torn_below_it(
+    at: int, found: list[tuple[str, str, int]]
+) -> None:
+    """The poll before it had the dead leader's tail; the one after it must not have it."""
+    torn = Log("A").skip(1).data(2).data(3).torn().taken("1-away", at=510)
+    got = poll((0, 1), (1, 2), (2, 3), at=600 * SECOND + at)
+    assert anomalies(NAME, trip(earlier=[torn], reads=[got])) == found
