@@ -130,18 +130,8 @@ def _part(read: Read, some: slice) -> list[Read]:
 
 
 def _point(rows: Sequence[Read], turn: Reversal) -> tuple[int, int]:
-    """From which row on, and which record in it, a consumer saw the new log generation. What both
-    have, below the truncation, shows nothing where one of them is torn."""
-    offsets, uids = (
-        np.concatenate([getattr(row, name) for row in rows]) for name in ("offsets", "uids")
-    )
-    committed = np.repeat(
-        [row.isolation == "read_committed" for row in rows], [len(row.uids) for row in rows]
-    )
-    logs = turn.before, turn.after
-    whole = all(log is not None and log.whole for log in logs)
-    shows = (offsets >= turn.offset) | whole
-    old, new = (_holds(log, offsets, uids, committed) & shows for log in logs)
+    """From which row on, and which record in it, a consumer saw the new log generation."""
+    old, new = _seen(rows, turn)
     point = next((n for n, row in enumerate(rows) if row.returned > turn.time), len(rows)), 0
     end = 0
     for number, row in enumerate(rows):
@@ -155,6 +145,21 @@ def _point(rows: Sequence[Read], turn: Reversal) -> tuple[int, int]:
         if start + first < end:
             return min((number, first), point)
     return point
+
+
+def _seen(rows: Sequence[Read], turn: Reversal) -> tuple[Bools, Bools]:
+    """Per record that was got, whether it shows the log before the truncation, and the one after
+    it. What both have, below the truncation, shows nothing where one of them is torn."""
+    offsets, uids = (
+        np.concatenate([getattr(row, name) for row in rows]) for name in ("offsets", "uids")
+    )
+    committed = np.repeat(
+        [row.isolation == "read_committed" for row in rows], [len(row.uids) for row in rows]
+    )
+    logs = turn.before, turn.after
+    shows = (offsets >= turn.offset) | all(log is not None and log.whole for log in logs)
+    old, new = (_holds(log, offsets, uids, committed) & shows for log in logs)
+    return old, new
 
 
 def _holds(log: Log | None, offsets: Ints, uids: Ints, committed: Bools) -> Bools:
