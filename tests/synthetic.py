@@ -69,7 +69,7 @@ def write_run(root: Path, shape: Shape = Shape()) -> Path:
     writer = RunWriter(root, run)
     bounds: dict[str, list[Bounds]] = {DIED: [], ENDED: []}
     events: list[EventRow] = [_event(100, "fault-start", "A->B", id="f1", fault="flap")]
-    operations, polls, marks = writer.operations("p1"), writer.polls("r1"), writer.watermarks("B")
+    operations, polls, marks = writer.operations("transactional-1"), writer.polls("r1"), writer.watermarks("B")
     for partition in range(shape.partitions):
         log, sends, reads = _partition(partition, shape)
         for row in sends:
@@ -169,7 +169,7 @@ def _operation(
     number: int, partition: int, first: int, count: int, offset: int, ending: str
 ) -> list[Operation]:
     common: Mapping[str, object] = {
-        "number": number, "client": "p1", "process": partition + 1, "cluster": "A",
+        "number": number, "client": "transactional-1", "process": partition + 1, "cluster": "A",
         "kind": "transaction", "ending": ending,
         "transactional_id": f"t{partition}",
     }  # fmt: skip

@@ -356,13 +356,16 @@ def _too_much(view: PartitionView, start: LogStart, size: int) -> bool | None:
 
 
 def _end(view: PartitionView, start: LogStart) -> int | None:
-    """How far the log can have reached then: as a sample a little later shows, or the captures;
-    None where there is neither, as of a dead cluster whose topics are on no disk."""
+    """How far the log can have reached then: up to the high watermark of a sample a little later,
+    or up to the captures; None where there is neither, as of a dead cluster whose topics are on no
+    disk. A leader appends while its high watermark waits for a follower, so only one that has grown
+    since shows how far; a sample without an answer has -1."""
     marks = view.watermarks.get(start.cluster)
     if marks is not None:
-        later = np.flatnonzero(marks.time >= start.returned + _LATER)
-        if len(later):
-            return int(marks.high_watermark[later[0]])
+        known = marks.high_watermark[marks.time < start.returned].max(initial=-1)
+        grown = (marks.time >= start.returned + _LATER) & (marks.high_watermark > known)
+        if grown.any():
+            return int(marks.high_watermark[grown][0])
     ends = [
         r.end
         for r in (*view.replicas, *view.earlier)

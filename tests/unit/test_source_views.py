@@ -247,7 +247,7 @@ def test_sends_reads_and_watermarks(root: Path) -> None:
 
 
 def test_an_operation_that_never_returned_is_info(root: Path) -> None:
-    path = root / "operations" / "p1.jsonl"
+    path = root / "operations" / "transactional-1.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-1]))
     last = list(views(root))[1].sends[-1]
@@ -321,7 +321,7 @@ def test_codecs_change_nothing_but_lengths_and_checksums(tmp_path: Path, codec: 
 
 def test_operations_may_be_recorded_in_any_order(root: Path) -> None:
     whole = next(iter(views(root))).sends
-    path = root / "operations" / "p1.jsonl"
+    path = root / "operations" / "transactional-1.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[1::2][::-1]))
     (root / "operations" / "p2.jsonl").write_bytes(b"".join(lines[::2]))
@@ -344,7 +344,7 @@ def test_operations_may_be_recorded_in_any_order(root: Path) -> None:
 def test_operations_that_do_not_come_in_twos_are_reported(
     root: Path, extra: Callable[[list[bytes]], list[bytes]], reason: str
 ) -> None:
-    path = root / "operations" / "p1.jsonl"
+    path = root / "operations" / "transactional-1.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines, *extra(lines)]))
     (damaged,) = [b for b in pieces.history_rows(root, "operations") if b["damage"].null_count == 0]

@@ -158,6 +158,19 @@ def test_records_beyond_retention_may_be_deleted(config: Mapping[str, str]) -> N
     assert found(LATE, ALL_AT_B, config=config) == []
 
 
+@pytest.mark.parametrize("waits", [-1, 3], ids=["no answer", "a high watermark that stands"])
+def test_a_log_reaches_as_far_as_a_high_watermark_that_has_grown(waits: int) -> None:
+    """Three batches of 71 bytes are left when the log start moves, and one of them is above the
+    high watermark."""
+    marks = samples((3, 3), (3, 3), (waits, waits), (waits, waits), (5, 5), (9, 9))
+    moved = {"A": replace(marks, log_start=ints(0, 2, 2, 2, 2, 2))}
+    grows = Log("A", start=2)
+    for number in range(2, 9):
+        grows.data(number + 1, at=number)
+    for size, expected in ((213, []), (214, LOST)):
+        assert found(grows, config={"retention.bytes": str(size)}, watermarks=moved) == expected
+
+
 def test_limits_of_brokers_count_where_the_topic_has_none() -> None:
     one = seen(LATE, watermarks={"A": begins(0)})
 
