@@ -69,7 +69,11 @@ def write_run(root: Path, shape: Shape = Shape()) -> Path:
     writer = RunWriter(root, run)
     bounds: dict[str, list[Bounds]] = {DIED: [], ENDED: []}
     events: list[EventRow] = [_event(100, "fault-start", "A->B", id="f1", fault="flap")]
-    operations, polls, marks = writer.operations("transactional-1"), writer.polls("r1"), writer.watermarks("B")
+    operations, polls, marks = (
+        writer.operations("transactional-1"),
+        writer.polls("r1"),
+        writer.watermarks("B"),
+    )
     for partition in range(shape.partitions):
         log, sends, reads = _partition(partition, shape)
         for row in sends:

@@ -189,7 +189,9 @@ def test_operations_are_described_in_words(aborted: tuple[Path, int]) -> None:
     )
     assert "transactional-1 #1099511627777 transaction on A, commit asked" in text
     assert "transactional-1 #1099511627777 transaction on A, commit ok" in text
-    assert "1099511627777 (transactional-1 #1)" in text, "numbers stand beside the client that they are of"
+    assert "1099511627777 (transactional-1 #1)" in text, (
+        "numbers stand beside the client that they are of"
+    )
 
 
 # Explaining anomalies of every kind: the guarantee, both sides, operations, polls, samples,

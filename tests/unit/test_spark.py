@@ -240,7 +240,9 @@ def test_damage_of_any_part_arrives(spark: SparkSession, tmp_path: Path) -> None
     damage = {
         (str(row.data["path"]), str(row.data["reason"])) for row in found if row.finding == "damage"
     }
-    assert any(path == "operations/transactional-1.jsonl" and "torn" in reason for path, reason in damage)
+    assert any(
+        path == "operations/transactional-1.jsonl" and "torn" in reason for path, reason in damage
+    )
     assert any(path.endswith("bounds.json") for path, _ in damage)
 
 
