@@ -118,7 +118,7 @@ def remove(cluster: Attached, *, starting: bool = False) -> Iterator[str]:
         raise StillThere(
             [
                 f"{where} may still have topics {_topics_of(cluster)}, and cannot be entered "
-                f"({error}); then remove them with `linkflap clean`"
+                f"({error}); correct that, and run `linkflap clean` again"
             ]
         ) from None
 

@@ -39,6 +39,9 @@ def clean() -> Removed:
                         cleaned.removed.append(thing)
                 except StillThere as error:
                     cleaned.left.extend(error.sentences)
+                    if entry.attached or entry.made:
+                        path = ledger.path_of(entry.owner)
+                        cleaned.left.append(f"to forget what is left there, delete {path}")
     return cleaned
 
 

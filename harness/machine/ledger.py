@@ -120,7 +120,8 @@ def machine_lock() -> FileLock:
     return FileLock(folder() / "leases.lock")
 
 
-def _path(owner: Identity) -> Path:
+def path_of(owner: Identity) -> Path:
+    """The file of an owner's entry."""
     return folder() / f"{owner.pid}-{owner.born.rpartition('/')[2]}.json"
 
 
@@ -159,7 +160,7 @@ def change(edit: Callable[[OwnerEntry], OwnerEntry]) -> None:
     mine = _mine()
     with mine.lock:
         mine.entry = edit(mine.entry)
-        path = _path(mine.entry.owner)
+        path = path_of(mine.entry.owner)
         if mine.entry == OwnerEntry(owner=mine.entry.owner):
             path.unlink(missing_ok=True)
             return
@@ -399,7 +400,7 @@ def end(entry: OwnerEntry) -> Iterator[str]:
         what="the processes of a dead harness to end",
     )
     yield from _all_removed(entry)
-    _path(entry.owner).unlink(missing_ok=True)
+    path_of(entry.owner).unlink(missing_ok=True)
     if entry.ports or entry.memory:
         yield (
             f"lease of dead harness {entry.owner.pid} ({len(entry.ports)} ports, "

@@ -8,13 +8,14 @@ watchdog, or by `linkflap clean`.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from linkflap.harness.machine import client_properties
 from linkflap.harness.machine.engine_leftovers import StillThere
@@ -52,7 +53,7 @@ class RestServer:
     def parse(cls, written: str) -> RestServer:
         """`http://host:8083{connect.properties}`. Raises ValueError."""
         found = _ADDRESS.fullmatch(written.strip())
-        if found is None:
+        if found is None or not _possible_port(found["url"]):
             raise ValueError(
                 "give http://host:port or https://host:port, and the file with its login in braces "
                 "behind it, if it has one: http://host:8083{connect.properties} or "
@@ -85,6 +86,12 @@ class RestServer:
             ) from None
 
 
+def _possible_port(url: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return urlsplit(url).port != 0
+    return False
+
+
 def _reason(error: BaseException) -> str:
     """The innermost reason, in a few words."""
     import requests
@@ -92,7 +99,11 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, requests.Timeout):
         return f"not within {_ASK_SECONDS:g} s"
     if isinstance(error, requests.exceptions.SSLError):
-        return "its certificate is not believed; name its authority as ssl.ca.location"
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return "its certificate is not believed; name its authority as ssl.ca.location"
+        return "it does not speak TLS; does its address begin with http://?"
+    if "Failed to resolve" in str(error):
+        return "its name cannot be resolved"
     return "connection refused or closed"
 
 

@@ -77,7 +77,8 @@ def deploy(
     """
     runs.check_arguments(
         topology=topology, topics=topics, mirror=mirror, mirror_options=mirror_options,
-        workloads=workloads, record=record, group=group, folder=folder, runtime=runtime, seed=seed,
+        workloads=workloads, readers=readers, record=record, group=group, folder=folder,
+        runtime=runtime, seed=seed,
     )  # fmt: skip
     scenario = _scenario(topology, topics, mirror, mirror_options or {}, workloads, readers, seed)
     scenario = _with_programs(scenario, _partitions(topics), record, group)
@@ -239,6 +240,8 @@ def _with_programs(
 
 def _home(topic: str, partitions: int, topology: Topology) -> str:
     """The home cluster of a topic. Raises InputError."""
+    if not isinstance(topic, str):
+        raise InputError(f"topics has {topic!r}; give names of topics")
     home, dot, rest = topic.partition(".")
     known = [cluster.name for cluster in topology.clusters]
     if not dot or not rest or home not in known:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.payload import drawn_seed
-from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.scenario import Scenario, WorkloadSpec
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import Anomaly, CheckResult, Failover, Verdict
 
@@ -38,6 +38,7 @@ _KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "mirror_options": ((Mapping,), "a mapping of names to values"),
     "topics": ((Mapping, list, tuple), "names of topics, or a mapping of them to partitions"),
     "workloads": ((list, tuple), "a list of WorkloadSpec"),
+    "readers": ((bool,), "True or False"),
     "folder": ((str, PathLike), "a path"),
 }
 
@@ -54,6 +55,10 @@ def check_arguments(**given: object) -> None:
                 raise InputError(f"{name} is {value!r}; it must be {wanted}")
     _check_seed(given.get("seed"))
     _check_duration(given.get("duration"))
+    workloads = given.get("workloads")
+    for each in workloads if isinstance(workloads, list | tuple) else ():
+        if not isinstance(each, WorkloadSpec):
+            raise InputError(f"workloads has {each!r}; it must be a list of WorkloadSpec")
     options = given.get("mirror_options")
     for name, value in options.items() if isinstance(options, Mapping) else ():
         if not isinstance(value, str | int | float | bool):

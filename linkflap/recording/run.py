@@ -131,8 +131,8 @@ def check_recorded(scenario: Scenario, runtime: str) -> None:
         if secured(cluster.security).certificates:
             raise InputError(
                 f'record = "wire" cannot show cluster {cluster.name} the certificates of its '
-                "clients, because the recorder ends their TLS; leave it out, or secure the cluster "
-                f"without them: {cluster.name}{{tls+scram}}"
+                "clients, because the recorder ends their TLS; leave it out (`linkflap exec`: "
+                f"--record none), or secure the cluster without them: {cluster.name}{{tls+scram}}"
             )
     for spec in scenario.schedule:
         if spec.fault in OF_CERTIFICATES and spec.target.startswith("*->"):

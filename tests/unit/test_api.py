@@ -258,6 +258,12 @@ def test_an_address_of_no_world_is_refused(
         ({"topics": {"C.orders": 1}}, "does not begin with its home cluster"),
         ({"topics": {"A.orders": 0}}, "cannot have 0 partitions"),
         ({"topics": "A.orders"}, "topics is 'A.orders'; it must be names of topics"),
+        ({"topics": [5]}, "topics has 5; give names of topics"),
+        ({"readers": "yes"}, "readers is 'yes'; it must be True or False"),
+        (
+            {"workloads": ["transactional"]},
+            "workloads has 'transactional'; it must be a list of WorkloadSpec",
+        ),
         ({"mirror": "mm3"}, "there is no mirror 'mm3'"),
         ({"mirror_options": {"tasks": 3}}, "mirror_options need a mirror"),
         ({"runtime": "boat"}, "there is no runtime 'boat'"),

@@ -137,6 +137,7 @@ def test_one_that_can_play_is_taken_and_one_that_does_not_answer_is_not(served: 
         ("connect:8083", TOPOLOGY, "", "give http://host:port"),
         ("http://me:secret@connect:8083", TOPOLOGY, "", "the file with its login in braces"),
         ("http://connect:8083/connectors?x", TOPOLOGY, "", "give http://host:port"),
+        ("http://connect:99999", TOPOLOGY, "", "give http://host:port"),
         ("http://connect:8083{nowhere}", TOPOLOGY, "", "nowhere cannot be read"),
         ("http://connect:8083", "A->B", "", "this topology starts new ones"),
         (
@@ -280,6 +281,12 @@ def test_nothing_is_removed_on_another_server_or_without_an_answer(
     gone = RestObject(kind="connector", name="x", server=nobody)
     with pytest.raises(StillThere, match=r"connector x on http://127\.0\.0\.1:9 is left"):
         list(rest_leftovers.remove(gone))
+    for url, reason in (
+        (served.url.replace("http:", "https:"), "does not speak TLS"),
+        ("http://nowhere.invalid:8083", "its name cannot be resolved"),
+    ):
+        with pytest.raises(rest_leftovers.NoServer, match=reason):
+            RestServer(url=url).ask("GET", "/")
     # a Toxiproxy that has ended has no proxies any more
     assert not list(rest_leftovers.remove(RestObject(kind="proxy", name="x", server=nobody)))
     monkeypatch.setenv("LOGIN", "username=me\npassword=secret\n")

@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from linkflap.harness.machine import cleanup, docker_package, leases, ledger, process_identity
+from linkflap.harness.machine.attached_leftovers import Attached
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.model import wait
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
@@ -39,6 +40,7 @@ FIRST = 16000 + 100 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removepre
 
 HOLD = """
 import sys
+from linkflap.harness.machine.attached_leftovers import Attached
 from linkflap.harness.machine.leases import Lease
 print(*Lease().ports(int(sys.argv[1])), flush=True)
 sys.stdin.read()
@@ -193,6 +195,21 @@ def test_clean_removes_leftovers_of_dead_processes_only(lease: Lease, tmp_path: 
     assert bystander.poll() is None
     bystander.communicate()
     assert cleanup.clean().removed == []
+
+
+def test_clean_names_the_entry_of_what_it_cannot_remove(lease: Lease, tmp_path: Path) -> None:
+    theirs = Attached(
+        name="A", bootstrap="127.0.0.1:1", id="i", clusters=("A",), had_heartbeats=False,
+        properties=str(tmp_path / "gone.properties"),
+    )  # fmt: skip
+    owner = process_identity.Identity(pid=2**30, born="0/1")
+    path = ledger.path_of(owner)
+    path.write_bytes(msgspec.json.encode(ledger.OwnerEntry(owner=owner, attached=(theirs,))))
+    cannot, forget = cleanup.clean().left
+    assert "cannot be entered" in cannot
+    assert forget == f"to forget what is left there, delete {path}"
+    path.unlink()
+    assert cleanup.clean().left == []
 
 
 def test_a_deployment_waits_for_memory_and_then_gives_up_politely(
