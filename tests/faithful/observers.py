@@ -46,10 +46,9 @@ class Clock:
 
 @dataclass(slots=True)
 class Notes:
-    """The rows of the history so far. `values` are the keys and tombstones that clients write;
-    where it is None they choose any."""
+    """The rows of the history so far. `values` are the keys and values that clients write."""
 
-    values: Values | None = None
+    values: Values
     operations: list[Operation] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
     marks: list[Watermark] = field(default_factory=list)

@@ -64,7 +64,7 @@ def values_of(seed: int) -> Values:
 def world_of(spec: Spec) -> World:
     rng = Random(f"story {spec.seed}")
     clock = Clock(rng, _BEGAN)
-    notes = Notes(values=None if spec.shape == "copied" else values_of(spec.seed))
+    notes = Notes(values=values_of(spec.seed))
     names = "ABC" if spec.shape == "chain" else "AB"
     apart = spec.options.get("producer_ids") != "reset"
     spots = [(TOPIC, p) for p in range(spec.partitions)]

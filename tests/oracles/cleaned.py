@@ -44,7 +44,7 @@ def content(plain: Plain, uid: int) -> Content | None:
     left = [p for p in copies if client and _client(plain, p.uid) == client]
     ways = [
         values
-        for values in plain.view.partition_facts.facts.values
+        for values in plain.view.partition_facts.facts.values.values()
         if left and all(_seeded(values, p.uid) == (p.key, p.value == NULL) for p in left)
     ]
     said = {_seeded(values, uid) for values in ways}
@@ -158,7 +158,8 @@ def deleted_since(plain: Plain, lacking: PlainLog, key: int, since: int, upto: i
     held = sum(b.count for b in lacking.batches if since <= b.base_offset < upto)
     if held >= upto - since:
         return False
-    ways, until = plain.view.partition_facts.facts.values, expired(plain, lacking)
+    ways = plain.view.partition_facts.facts.values.values()
+    until = expired(plain, lacking)
     if not ways:
         return None
     found: bool | None = False
@@ -184,5 +185,5 @@ def deleted_elsewhere(
         for send in plain.sends
         if send.cluster in clusters and (until is None or send.invoked // 1_000_000 <= until)
         for uid, _, _ in of_send(send)
-        for values in plain.view.partition_facts.facts.values
+        for values in plain.view.partition_facts.facts.values.values()
     )

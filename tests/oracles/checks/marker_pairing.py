@@ -41,7 +41,10 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                         _impossible(b)
                         or _another_time(log, b)
                         or _another_number(plain, b)
-                        or (generation.native(b.base_offset) and _another_type(plain, log, b))
+                        or (
+                            (generation.native(b.base_offset) or not plain.keeps)
+                            and _another_type(plain, log, b)
+                        )
                     )
                 ]
                 suspects += _stuck(log) if generation.last else []
@@ -92,14 +95,16 @@ def _another_type(plain: Plain, log: PlainLog, batch: Any) -> bool:
     facts = plain.view.partition_facts.facts
     users = facts.programs or any(s.client.startswith("own-producer") for s in plain.sends)
     anew = any(w.fault.startswith("topic-") for w in plain.view.windows)
-    if not batch.data or batch.leader_epoch == NO_EPOCH or log.cluster != plain.home:
+    samples = [s.settings for s in plain.view.settings if s.cluster == log.cluster]
+    if not batch.data or batch.leader_epoch == NO_EPOCH:
+        return False
+    if log.cluster != plain.home and not samples:
         return False
     if not plain.view.recorded or not plain.sends or users or anew:
         return False
-    (home,) = (c for c in plain.view.topology.clusters if c.name == plain.home)
-    default = home.config.get("log.message.timestamp.type", "CreateTime")
-    samples = [s.settings for s in plain.view.settings if s.cluster == plain.home]
-    ways = [facts.topic_config, *samples]
+    (writer,) = (c for c in plain.view.topology.clusters if c.name == log.cluster)
+    default = writer.config.get("log.message.timestamp.type", "CreateTime")
+    ways = [facts.topic_config, *samples, *([] if log.cluster == plain.home else [{}])]
     appended = {w.get("message.timestamp.type", default) == "LogAppendTime" for w in ways}
     return batch.log_append_time not in appended
 
