@@ -190,6 +190,12 @@ def _relay(spec: Spec, clock: Clock, notes: Notes) -> Relay | None:
     return Relay(reader, Producer(NAME, spec.version, clock, notes, spec.codecs), OUTPUTS)
 
 
+def _config(spec: Spec) -> dict[str, str]:
+    # the cleaners of copied logs take any tombstone
+    config = {"delete.retention.ms": "0"} if spec.shape == "copied" else {}
+    return config | ({"message.timestamp.type": "LogAppendTime"} if spec.append_time else {})
+
+
 def _scenario(spec: Spec, names: str, pairs: list[tuple[str, str]]) -> Scenario:
     clients = {"transactional": 2, "idempotent": 1} | ({"relay": 1} if spec.relay else {})
     workloads = [
@@ -215,7 +221,7 @@ def _scenario(spec: Spec, names: str, pairs: list[tuple[str, str]]) -> Scenario:
         schedule=(),
         topics=TopicSpec(
             partitions=spec.partitions,
-            config={"message.timestamp.type": "LogAppendTime"} if spec.append_time else {},
+            config=_config(spec),
         ),
         budgets=Budgets(),
     )
