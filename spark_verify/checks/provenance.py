@@ -27,7 +27,7 @@ from linkflap.harness.log.records import contents_written
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native, sends_to
-from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
+from linkflap.spark_verify.checks.parts.logs import Log, among, runs
 from linkflap.spark_verify.checks.parts.outcomes import planned, planner, refused, uids_of
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Sends
@@ -100,21 +100,8 @@ def _refused(
     certain = refused(mine)
     if not certain.any():
         return
-    uids, send = uids_of(mine)
-    bad = rows[among(records.uid[rows], uids[certain])]
-    for start, end in runs(bad, records.uid[bad], apart(generation, records.offset[bad])):
-        first = int(bad[start])
-        refused_send = mine[int(send[locate(uids, records.uid[first : first + 1])[0]])]
-        yield Found.at(
-            "refused-write",
-            generation.cluster,
-            records.offset[first],
-            records=end - start,
-            uid=records.uid[first],
-            operation=refused_send.number,
-            client=refused_send.client,
-            state=log.state_of(first),
-        )
+    bad = rows[among(records.uid[rows], uids_of(mine)[0][certain])]
+    yield from _found("refused-write", generation, log, bad, mine)
 
 
 def _otherwise(
@@ -126,25 +113,31 @@ def _otherwise(
     send = planner(records.uid[rows], mine)
     rows, send = rows[send >= 0], send[send >= 0]
     for values in set(written.values()):
-        theirs = np.zeros(len(mine), np.bool_)
-        for client in mine.words("client"):
-            if written.get(client) == values:
-                theirs |= mine.says("client", client)
+        theirs = mine.says("client", *(name for name, each in written.items() if each == values))
         some = rows[theirs[send]]
-        bad = some[records.content[some] != contents_written(values, records.uid[some])]
-        for start, end in runs(bad, records.uid[bad], apart(generation, records.offset[bad])):
-            first = int(bad[start])
-            sent = mine[int(planner(records.uid[first : first + 1], mine)[0])]
-            yield Found.at(
-                "other-content",
-                generation.cluster,
-                records.offset[first],
-                records=end - start,
-                uid=records.uid[first],
-                operation=sent.number,
-                client=sent.client,
-                state=log.state_of(first),
-            )
+        if len(some):
+            differs = records.content[some] != contents_written(values, records.uid[some])
+            yield from _found("other-content", generation, log, some[differs], mine)
+
+
+def _found(
+    kind: str, generation: LogGeneration, log: Log, bad: Ints, mine: Sends
+) -> Iterator[Found]:
+    """Records that clients sent here, those that belong together at the first of them."""
+    records = log.records
+    for start, end in runs(bad, records.uid[bad], apart(generation, records.offset[bad])):
+        first = int(bad[start])
+        sent = mine[int(planner(records.uid[first : first + 1], mine)[0])]
+        yield Found.at(
+            kind,
+            generation.cluster,
+            records.offset[first],
+            records=end - start,
+            uid=records.uid[first],
+            operation=sent.number,
+            client=sent.client,
+            state=log.state_of(first),
+        )
 
 
 CHECK = Check(
