@@ -37,6 +37,8 @@ REASONS = (
     "beyond the end of the log",
     "no record there",
     "another record there",
+    "records that its producer had sent before, and aborted, are there: the sequence numbers were "
+    "used again (docs/findings/librdkafka-reused-sequences.md)",
 )
 
 
@@ -91,6 +93,7 @@ def _judge(
         [1, 2, 3, 4, 5],
         0,
     )
+    reason[(reason == 5) & _aborted_before(what, acked, holder)] = 6
     cleaned = (reason == 4) & (offsets < compacted)
     gone, unsure = _by_cleaner(view, generation, log, what, acked, cleaned)
     reason[gone | unsure] = 0
@@ -120,6 +123,17 @@ def _judge(
             producer_id=send.producer_id,
             **taken.evidence(int(by[start])),
         )
+
+
+def _aborted_before(what: Outcomes, acked: Ints, holder: Ints) -> Bools:
+    """Per acknowledgement, whether the record at its offset is one that the same producer, in the
+    same epoch, had sent before in a transaction that it aborted."""
+    ids, epochs = what.sends.column("producer_id"), what.sends.column("producer_epoch")
+    invoked, aborted = what.sends.column("invoked"), what.sends.says("ending", "abort")
+    mine, at = what.send[acked], locate(what.uid, holder)
+    theirs = what.send[at]
+    same = (ids[theirs] == ids[mine]) & (epochs[theirs] == epochs[mine]) & (ids[mine] >= 0)
+    return np.asarray((at >= 0) & same & aborted[theirs] & (invoked[theirs] < invoked[mine]))
 
 
 def _by_cleaner(

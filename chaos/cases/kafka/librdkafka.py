@@ -17,6 +17,7 @@ from confluent_kafka import (
     ElectionType,
     KafkaError,
     KafkaException,
+    Message,
     Producer,
     TopicPartition,
 )
@@ -32,6 +33,7 @@ from linkflap.chaos.cases.bench import (
     nodes,
     one,
     records,
+    table,
     transaction,
     wait_for,
 )
@@ -52,6 +54,8 @@ ADDS_WITHIN: Final = 0.002
 PARTITIONS: Final = 12
 TIMEOUT_SECONDS: Final = 5
 TURNS: Final = 200
+SHORT: Final = 1.0
+"""Seconds after which a call gives up while the connection is down."""
 _LOOKS_OFTEN: Final = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 
 
@@ -126,6 +130,70 @@ def librdkafka_4849(bench: Bench, *, flushes: bool) -> Observation:
 
 def _flushed(producer: Producer) -> bool:
     return producer.flush(1) == 0
+
+
+OWNER: Final = "case"
+
+
+@case(
+    "librdkafka-reused-sequences",
+    ONE,
+    claim={"aborts_while_down": True},
+    control={"aborts_while_down": False},
+)
+def librdkafka_reused_sequences(bench: Bench, *, aborts_while_down: bool) -> Observation:
+    """A broker appends records, their answer is lost with the connection, and the transaction is
+    aborted before librdkafka has sent them again, or after."""
+    topic = bench.topic()
+    link = bench.deployment.links["*->A"]
+    acknowledged: list[int] = []
+    settings = {
+        "transactional.id": bench.name("producer"),
+        "error_cb": ignored,
+        "linger.ms": 1000,  # the records of a transaction are one batch, which flush() sends
+    }
+    producer = Producer(quiet(link.bootstrap) | settings, logger=LOG)
+    producer.init_transactions(WITHIN)
+
+    def produced(name: str, on_delivery: Callable[[object, Message], None] | None = None) -> None:
+        for number in range(RECORDS):
+            producer.produce(topic, f"{name} {number}", on_delivery=on_delivery)
+        producer.flush(0)
+
+    def delivered(error: object, message: Message) -> None:
+        if error is None:
+            acknowledged.append(message.offset() or 0)
+
+    producer.begin_transaction()
+    producer.produce(topic, b"adds the partition to the transaction")
+    wait_for("the record to be acknowledged", partial(_flushed, producer))
+    link.add_toxic("timeout", "responses", {"timeout": 0}, owner=OWNER)
+    try:
+        produced("aborted")
+        wait_for("the broker to append them", lambda: len(bench.logged(topic)) == 1 + RECORDS)
+        link.cut(owner=OWNER)
+        link.clear(owner=OWNER)
+        aborts = [_ended(producer.abort_transaction, SHORT)] if aborts_while_down else []
+    finally:
+        link.clear(owner=OWNER)
+        link.restore(owner=OWNER)
+    if not aborts_while_down:
+        wait_for("the records to be acknowledged", partial(_flushed, producer))
+    aborts.append(_ended(producer.abort_transaction, WITHIN))
+    producer.begin_transaction()
+    produced("committed", delivered)
+    wait_for("the records to be acknowledged", partial(_flushed, producer))
+    commit = _ended(producer.commit_transaction, WITHIN)
+    read = bench.texts(topic)
+    facts = {
+        "aborts": aborts,
+        "commit": commit,
+        "acknowledged_at": acknowledged,
+        "read": read,
+        "log": table(bench.log(topic)),
+    }
+    lost = commit == "ok" and len(acknowledged) == RECORDS and not read
+    return Observation(shown=lost, facts=facts)
 
 
 SESSION_SECONDS = 6
