@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from linkflap.spark_verify.facts.sends_and_reads import Send
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import SECOND, Log, commit, promoted, send, view
 from tests.unit.checks.round_trip import ACKED as TRIP
@@ -54,31 +57,29 @@ def test_says_why(why: str) -> None:
     assert [(f.offset, f.evidence["why"]) for f in findings(NAME, seen)] == [(offset, why)]
 
 
-def _repeat(*, ending: str = "abort", invoked: int = SECOND, **producer: int) -> PartitionView:
-    """Records 1 and 2 of one transaction are in the log; 3 and 4 of another are acknowledged at
-    their offsets."""
-    return view(
-        [Log("A").txn(1, 2, pid=7, end="abort")],
-        sends=[
-            commit(1, 2, ending=ending, invoked=invoked, **{"producer_id": 7, **producer}),
-            commit(3, 4, acked=0, producer_id=7, producer_epoch=0, invoked=2 * SECOND),
-        ],
-    )
+def _repeat(there: Send) -> PartitionView:
+    """Records 1 and 2 of an operation are in the log; 3 and 4 of another are acknowledged at their
+    offsets."""
+    repeat = commit(3, 4, acked=0, producer_id=7, producer_epoch=0, invoked=2 * SECOND)
+    return view([Log("A").txn(1, 2, pid=7, end="abort")], sends=[there, repeat])
+
+
+ABORTED = commit(1, 2, ending="abort", producer_id=7, producer_epoch=0)
 
 
 @pytest.mark.parametrize(
     ("there", "why"),
     [
-        (_repeat(producer_epoch=0), "the sequence numbers were used again"),
-        (_repeat(producer_epoch=1), "another record there"),
-        (_repeat(producer_epoch=0, producer_id=8), "another record there"),
-        (_repeat(producer_epoch=0, ending="commit"), "another record there"),
-        (_repeat(producer_epoch=0, invoked=3 * SECOND), "another record there"),
+        (ABORTED, "the sequence numbers were used again"),
+        (replace(ABORTED, producer_epoch=1), "another record there"),
+        (replace(ABORTED, producer_id=8), "another record there"),
+        (replace(ABORTED, ending="commit"), "another record there"),
+        (replace(ABORTED, invoked=3 * SECOND), "another record there"),
     ],
     ids=["aborted", "another epoch", "another producer", "committed", "sent later"],
 )
-def test_says_that_an_aborted_transaction_has_the_offset(there: PartitionView, why: str) -> None:
-    found = [f for f in findings(NAME, there) if f.offset == 0]
+def test_says_that_an_aborted_transaction_has_the_offset(there: Send, why: str) -> None:
+    found = [f for f in findings(NAME, _repeat(there)) if f.offset == 0]
     assert [why in str(f.evidence["why"]) for f in found] == [True]
 
 
