@@ -39,6 +39,8 @@ _OLD: Final = re.compile(rb"(?<![\w-])(?:" + b"|".join(RENAMED) + rb")(?![\w-])"
 
 def with_current_kinds(content: bytes) -> bytes:
     """A stored JSON document, or a line of one, with the present name of every kind of anomaly."""
+    if not any(kind in content for kind in RENAMED):
+        return content  # the pattern takes a hundred times as long to find none
     return _OLD.sub(lambda found: RENAMED[found[0]], content)
 
 
