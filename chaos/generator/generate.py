@@ -4,7 +4,7 @@ takes the one that adds most to the coverage."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +17,7 @@ from linkflap.chaos.generator.packages import Draft, of_mirror
 from linkflap.harness import mirrors
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import (
+    PRODUCERS,
     FaultSpec,
     Minimums,
     MirrorSpec,
@@ -115,14 +116,15 @@ def _scenario(seed: int, bounds: GeneratorBounds, rng: random.Random, *, name: s
     _story(draft, bounds, turns=turns, reversible=guarantee.reversible)
     if mirrors.MIRRORS[mirror.kind].asks_source:
         draft.faults = [_source_may_stall(fault, rng) for fault in draft.faults]
+    workloads = _with_clients(_workloads(topology, topics, rng), bounds, rng)
     return Scenario(
         name=name,
         about="faults drawn by a suite",
         seed=seed,
         topology=topology,
         mirror=mirror,
-        workloads=_with_clients(_workloads(topology, topics, rng), bounds, rng),
-        schedule=tuple(draft.faults),
+        workloads=workloads,
+        schedule=tuple(_not_too_far_behind(fault, workloads) for fault in draft.faults),
         minimums=MINIMUMS,
         topics=topics,
         duration=3.0,
@@ -142,6 +144,21 @@ def _source_may_stall(fault: FaultSpec, rng: random.Random) -> FaultSpec:
     if not fault.name.forced or rng.random() < _DEAD:
         return fault
     return replace(fault, options={**fault.options, "source": "stalled"})
+
+
+def _not_too_far_behind(fault: FaultSpec, workloads: Sequence[WorkloadSpec]) -> FaultSpec:
+    """Lets a fault wait for a mirror that is behind at all, if operations have fewer records than
+    it would wait for: a mirror that nothing disturbs is then never so far behind."""
+    records = (
+        w.options.get("records", KINDS[w.kind].options["records"].default)
+        for w in workloads
+        if w.kind in PRODUCERS
+    )
+    if any(isinstance(each, int) and each >= packages.FAR for each in records):
+        return fault
+    return replace(
+        fault, when=fault.when.replace(f"{packages.BEHIND}:{packages.FAR}", packages.BEHIND)
+    )
 
 
 def _story(draft: Draft, bounds: GeneratorBounds, *, turns: int, reversible: bool) -> None:

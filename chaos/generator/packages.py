@@ -347,6 +347,9 @@ OF_KEPT_OFFSETS: Final = frozenset({DELETED, RECREATED, UNCLEAN})
 """Faults that are drawn only with mirrors that keep offsets. With other offsets, the copies could
 not be compared with their originals, or would mix two topics of one name."""
 ENDED: Final = "transactions-ended"
+BEHIND: Final = "mirror-behind"
+FAR: Final = 20
+"""Records that a mirror is behind by; an operation has as many by default."""
 BEGUN: Final = 40
 """The first failover waits for this many ended transactions."""
 ONCE: Final = 0.6
@@ -499,7 +502,7 @@ def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
         ]
         states.append(("open-partitions", min(2, draft.partitions)))
     if target in draft.mirrored and source in written_or_mirrored(draft):
-        states += [("mirror-behind", None), ("mirror-behind", 20)]
+        states += [(BEHIND, None), (BEHIND, FAR)]
         if draft.copies_transactions:
             states.append(("open-at-destination", None))
     return Condition(triggers=(draft.rng.choice(states),))

@@ -16,6 +16,7 @@ import random
 import secrets
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 HEADER = "linkflap"
@@ -69,13 +70,12 @@ class Values:
     written all the time and some once. `tombstones` is the share of records without a value.
     Two of the same arguments are equal, and only the arguments are pickled."""
 
-    __slots__ = ("_keys", "_made_of", "_pool", "_skew", "_tombstones", "size")
+    __slots__ = ("_keys", "_made_of", "_skew", "_tombstones", "size")
 
     def __init__(
         self, seed: int, size: int, *, keys: int = KEYS, skew: float = 1.0, tombstones: float = 0.0
     ) -> None:
         self._made_of = (seed, size, keys, skew, tombstones)
-        self._pool = b""
         self.size = size
         self._keys = keys
         self._skew = skew
@@ -93,11 +93,7 @@ class Values:
     @property
     def pool(self) -> bytes:
         """The random bytes, made when they are first used."""
-        if not self._pool:
-            rng = random.Random(f"linkflap values {self._made_of[0]}")
-            pool = rng.randbytes(max(_POOL, self.size))
-            self._pool = pool + pool[: min(self.size, _POOL)]
-        return self._pool
+        return _pool(self._made_of[0], self.size)
 
     def value(self, uid: int) -> bytes | None:
         """The `size` bytes of this uid, or None if its record is a tombstone."""
@@ -124,6 +120,14 @@ class Values:
             return uid % self._keys
         evenly = (uid * _MULTIPLIER & _HASHED) / (_HASHED + 1)
         return min(int(self._keys * evenly**self._skew), self._keys - 1)
+
+
+@lru_cache(maxsize=2)
+def _pool(seed: int, size: int) -> bytes:
+    """The pool of values of one size. Few are kept: a run may have hundreds of workloads, each with
+    values of another size, of some MiB."""
+    pool = random.Random(f"linkflap values {seed}").randbytes(max(_POOL, size))
+    return pool + pool[: min(size, _POOL)]
 
 
 def _again(seed: int, size: int, keys: int, skew: float, tombstones: float) -> Values:

@@ -25,6 +25,7 @@ from linkflap.harness.rundir import RunReader, process_logs
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import Connection
+from linkflap.harness.wire.messages import Error
 from linkflap.harness.wire.offsets import quiet
 
 IN_SYNC_WITHIN: Final = 30.0
@@ -150,12 +151,11 @@ def left(cluster: Cluster, settings: Mapping[str, str]) -> Sequence[str]:
     admin = AdminClient(quiet(cluster.bootstrap))
     try:
         topics = sorted(admin.list_topics(timeout=_ASK_SECONDS).topics)
-        groups = admin.list_consumer_groups(request_timeout=_ASK_SECONDS).result(2 * _ASK_SECONDS)
+        names = sorted(groups_of(admin))
         ids = asyncio.run(_transactional_ids(cluster))
         now = settings_of(cluster)
     except (KafkaException, TimeoutError, Unanswered) as error:
         return [f"cluster {cluster.name} does not say what is left ({error})"]
-    names = sorted(group.group_id for group in groups.valid)
     return [
         *(f"topic {name} is left on cluster {cluster.name}" for name in topics),
         *(f"group {name} is left on cluster {cluster.name}" for name in names),
@@ -168,8 +168,17 @@ def left(cluster: Cluster, settings: Mapping[str, str]) -> Sequence[str]:
     ]
 
 
+def groups_of(admin: AdminClient) -> Sequence[str]:
+    """The groups of a cluster. Raises KafkaException, also if any broker does not list its own."""
+    found = admin.list_consumer_groups(request_timeout=_ASK_SECONDS).result(2 * _ASK_SECONDS)
+    if found.errors:
+        raise KafkaException(found.errors[0])
+    return [group.group_id for group in found.valid]
+
+
 async def _transactional_ids(cluster: Cluster) -> Sequence[str]:
-    """The transactional ids that coordinators know, in whatever state (KIP-664)."""
+    """The transactional ids that coordinators know, in whatever state (KIP-664). Raises Unanswered,
+    also if one of them does not list its own."""
     body = messages.request("list_transactions", 0).ListTransactionsRequest(
         state_filters=(), producer_id_filters=()
     )
@@ -180,6 +189,8 @@ async def _transactional_ids(cluster: Cluster) -> Sequence[str]:
             answer = await broker.call("list_transactions", 0, body, within=_ASK_SECONDS)
         finally:
             broker.close()
+        if answer.error_code != Error.none:
+            raise Unanswered(f"{address} lists no transactions: {answer.error_code.name}")
         found |= {each.transactional_id for each in answer.transaction_states}
     return sorted(found)
 

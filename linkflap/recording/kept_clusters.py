@@ -257,12 +257,10 @@ def _remove_groups(cluster: Cluster) -> None:
     admin = AdminClient(quiet(cluster.bootstrap))
 
     def gone() -> bool:
-        names = [
-            group.group_id
-            for group in admin.list_consumer_groups(request_timeout=_ASK_SECONDS)
-            .result(_ASK_SECONDS)
-            .valid
-        ]
+        try:
+            names = cleanliness.groups_of(admin)
+        except KafkaException:  # a coordinator that does not answer yet
+            return False
         if names:
             for group in admin.delete_consumer_groups(names, request_timeout=_ASK_SECONDS).values():
                 # of a member that was killed, until its session is over

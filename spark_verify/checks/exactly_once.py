@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -51,7 +52,7 @@ from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, locate, ru
 from linkflap.spark_verify.checks.parts.samples import disturbed_from, never_sampled
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
-from linkflap.spark_verify.facts.sends_and_reads import Sends
+from linkflap.spark_verify.facts.sends_and_reads import Read, Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 Key = tuple[str, str, int, str]
@@ -185,7 +186,7 @@ def over_a_failover(
     # second before it.
     again = mirrored & arrived & among(offsets, made.of("input"))
     shared = {"failover": input_log["kind"], "source": there[3], "began_at": input_log["start"]}
-    left = mirrored & (offsets >= input_log["start"])
+    left = mirrored & (offsets >= input_log["first"])
     # Nothing explains an output of what is below where the group began.
     for rows, bound in ((again & left, int(left.sum())), (again & ~left, 0)):
         if rows.any():
@@ -255,6 +256,7 @@ def inputs_of_group(
     if not began:
         return
     start, since = min(r.position for r in began), min(r.time for r in began)
+    first = _first(view, generation.cluster, began)
     records = log.records
     offsets, uids = records.offset[log.visible], records.uid[log.visible]
     passed = max((r.position for r in mine if r.kind == "commit"), default=start)
@@ -266,13 +268,21 @@ def inputs_of_group(
         yield Examined(cluster=generation.cluster, origin="checkpoints", count=len(times))
     key = (group, view.topic, view.partition)
     data = {
-        "start": start, "floor": log.replica.log_start,
+        "start": start, "first": first, "floor": log.replica.log_start,
         "compacted": view.compacted.get(generation.cluster, 0),
         "offsets": offsets, "uids": uids, "times": times, "sampled": sampled,
         "disturbed": disturbed_from(view.windows, generation.cluster),
         **_promoted(view, generation),
     }  # fmt: skip
     yield relay_partial(generation, key, {"inputs_of": key, **data})
+
+
+def _first(view: PartitionView, cluster: str, began: Sequence[Read]) -> int:
+    """Where a group began on a cluster: where it was first given the partition. At the lowest, once
+    a coordinator there may have answered with an earlier offset (KAFKA-15910)."""
+    earliest = min(began, key=attrgetter("returned"))
+    disturbed = disturbed_from(view.windows, cluster)
+    return min(r.position for r in began if r is earliest or r.returned >= disturbed)
 
 
 def _samples(view: PartitionView, cluster: str, group: str, since: int) -> tuple[Ints, Ints]:

@@ -37,8 +37,8 @@ REASONS = (
     "beyond the end of the log",
     "no record there",
     "another record there",
-    "records that its producer had sent before, and aborted, are there: the sequence numbers were "
-    "used again (docs/findings/librdkafka-reused-sequences.md)",
+    "records that its producer had sent before, and aborted, are there, as if it had used their "
+    "sequence numbers again (docs/findings/librdkafka-reused-sequences.md)",
 )
 
 
@@ -126,14 +126,16 @@ def _judge(
 
 
 def _aborted_before(what: Outcomes, acked: Ints, holder: Ints) -> Bools:
-    """Per acknowledgement, whether the record at its offset is one that the same producer, in the
-    same epoch, had sent before in a transaction that it aborted."""
-    ids, epochs = what.sends.column("producer_id"), what.sends.column("producer_epoch")
+    """Per acknowledgement, whether the record at its offset is one that the same producer, with the
+    same id and epoch, had sent before in a transaction that it aborted."""
     invoked, aborted = what.sends.column("invoked"), what.sends.says("ending", "abort")
     mine, at = what.send[acked], locate(what.uid, holder)
     theirs = what.send[at]
-    same = (ids[theirs] == ids[mine]) & (epochs[theirs] == epochs[mine]) & (ids[mine] >= 0)
-    return np.asarray((at >= 0) & same & aborted[theirs] & (invoked[theirs] < invoked[mine]))
+    same = (at >= 0) & (what.sends.column("producer_id")[mine] >= 0)
+    for name in ("process", "producer_id", "producer_epoch"):
+        column = what.sends.column(name)
+        same &= column[theirs] == column[mine]
+    return np.asarray(same & aborted[theirs] & (invoked[theirs] < invoked[mine]))
 
 
 def _by_cleaner(

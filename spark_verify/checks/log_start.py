@@ -7,12 +7,14 @@ none looks for records below a log start.
 
 Retention deletes segments whose newest record is older than retention.ms, and segments that
 leave at least retention.bytes (`UnifiedLog.deleteOldSegments`). It deletes entire segments, so no
-broker keeps a batch below such a log start. Brokers do it each by themselves, so every replica is
-held against the same reasons. The limits are those of the scenario's topics and brokers, else
-Kafka's defaults; a mirror may or may not give its destination the topic's own. Where settings were
-sampled, those count too. How many bytes were left is not known where those have been deleted
-themselves since: then retention by size is not refused. Copied logs do not show who deleted what,
-and are not examined.
+broker keeps a batch below such a log start. And a segment ended there: it was full, it had been
+begun longer than segment.ms before, or all of the log was past its time. Nobody knows where they
+end, but all that there was may be too little, and too new, for one to have ended. Brokers do it
+each by themselves, so every replica is held against the same reasons. The limits are those of the
+scenario's topics and brokers, else Kafka's defaults; a mirror may or may not give its destination
+the topic's own. Where settings were sampled, those count too. How many bytes were left is not known
+where those have been deleted themselves since: then retention by size is not refused. Copied logs
+do not show who deleted what, and are not examined.
 
 The age of a record is that of its timestamp, which its producer chooses unless the topic has
 message.timestamp.type=LogAppendTime: a record of last year goes at once, and one of next year
@@ -46,7 +48,13 @@ COORDINATORS: Final = ("__consumer_offsets", "__transaction_state")
 _LATER: Final = 1_000_000_000
 """A log may have grown by what a sample shows that is taken this much later."""
 _DAYS: Final = 168 * 3600 * 1000
-"""log.retention.hours by default."""
+"""log.retention.hours and log.roll.hours by default."""
+_INDEX: Final = 1 << 20
+"""log.index.size.max.bytes of linkflap's brokers (`harness.runtimes.kraft`); Kafka's is more."""
+_RETRIED: Final = 120_000
+"""By how many milliseconds a batch may be older than its append (delivery.timeout.ms)."""
+_LARGEST: Final = 1_048_588
+"""message.max.bytes by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +74,14 @@ class LogStart:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What retention may delete: records older than so many milliseconds, and what is beyond so
-    many bytes; -1: nothing."""
+    many bytes; -1: nothing. A segment ends after so many milliseconds, or with so many bytes.
+    `largest`: bytes that a batch may have."""
 
     milliseconds: int
     size: int
+    segment_milliseconds: int
+    segment_size: int
+    largest: int
 
 
 def kernel(view: PartitionView) -> Iterator[Finding]:
@@ -194,6 +206,7 @@ def _explained(
     limits = _limits(view, start.cluster)
     if not limits or _kept_below(view, start):
         return False
+    limits = [limit for limit in limits if _segment_ended(view, start, known, limit)]
     reached = {_too_much(view, start, limit.size) for limit in limits}
     reached |= {_too_old(view, start, known, limit.milliseconds) for limit in limits}
     return True if True in reached else None if None in reached else False
@@ -232,6 +245,52 @@ def _kept_below(view: PartitionView, start: LogStart) -> bool:
     return bool(held) and all((r.batches.base_offset < start.offset).any() for r in held)
 
 
+def _segment_ended(view: PartitionView, start: LogStart, known: int, limit: Limits) -> bool:
+    """Whether a segment can have ended at a log start: it was full, or had been begun long before
+    what follows was written; or the whole log was past its time by then. The settings of brokers
+    that linkflap did not start, and the times that users' clients give, are not known."""
+    if view.topology.attached or _given_by_users(view, start.cluster):
+        return True
+    off = 2 * skew(view.windows, start.cluster)
+    seen = [
+        int(marks.time[0]) // 1_000_000 for marks in view.watermarks.values() if len(marks.time)
+    ]
+    first = min([*_timestamps(view, start, known), *_sent(view, start, known), *seen], default=0)
+    if start.returned // 1_000_000 + off - first > limit.segment_milliseconds:
+        return True
+    if 0 <= limit.milliseconds < _next_written(view, start) + _RETRIED + off - first:
+        return True
+    return _most_below(view, start, limit.largest) > limit.segment_size
+
+
+def _next_written(view: PartitionView, start: LogStart) -> int:
+    """The timestamp of what follows a log start, in milliseconds; when the start was seen, where
+    that is gone too."""
+    follows = {FOREVER: start.returned // 1_000_000}
+    for replica in (*view.replicas, *view.earlier):
+        b = replica.batches
+        there = np.flatnonzero((b.base_offset >= start.offset) & (b.max_timestamp >= 0))[:1]
+        if replica.cluster == start.cluster and len(there):
+            offset, time = int(b.base_offset[there[0]]), int(b.max_timestamp[there[0]])
+            follows[offset] = max(time, follows.get(offset, 0))
+    return follows[min(follows)]
+
+
+def _most_below(view: PartitionView, start: LogStart, largest: int) -> int:
+    """How many bytes the log can have had up to a log start, with what was appended next: by the
+    batches that a copy has, and of each other offset the largest batch."""
+    sizes: dict[int, tuple[int, int]] = {}
+    for replica in (*view.replicas, *view.earlier):
+        if replica.cluster == start.cluster or view.guarantee.offsets_kept:
+            b = replica.batches
+            for row in np.flatnonzero(b.base_offset < start.offset).tolist():
+                offsets = int(min(b.last_offset[row] + 1, start.offset) - b.base_offset[row])
+                _, length = sizes.get(int(b.base_offset[row]), (0, 0))
+                sizes[int(b.base_offset[row])] = offsets, max(length, int(b.length[row]))
+    unknown = max(0, start.offset - sum(offsets for offsets, _ in sizes.values()))
+    return sum(length for _, length in sizes.values()) + (unknown + 1) * largest
+
+
 def _limits(view: PartitionView, cluster: str) -> Sequence[Limits]:
     """What retention may delete of this topic; empty if its policy lets it delete nothing."""
     brokers = view.brokers_config(cluster)
@@ -258,8 +317,33 @@ def _limit(topic: Mapping[str, str], brokers: Mapping[str, str]) -> Sequence[Lim
         Limits(
             milliseconds=milliseconds if own is None else own,
             size=size if size is not None else -1 if of_brokers is None else of_brokers,
+            **_segments(topic, brokers, policy),
         )
     ]
+
+
+def _segments(
+    topic: Mapping[str, str], brokers: Mapping[str, str], policy: str
+) -> Mapping[str, int]:
+    """When segments end, at the earliest, and the largest batch. A segment is full as well when one
+    of its indexes is: it has an entry of 12 bytes for each index.interval.bytes. A cleaner makes
+    segments of its own."""
+
+    def setting(name: str, on_brokers: str, default: int) -> int:
+        found = _number(topic, name)
+        found = _number(brokers, on_brokers) if found is None else found
+        return default if found is None else found
+
+    hours = _number(brokers, "log.roll.hours")
+    roll = setting("segment.ms", "log.roll.ms", _DAYS if hours is None else hours * 3600 * 1000)
+    index = setting("segment.index.bytes", "log.index.size.max.bytes", _INDEX) // 12
+    indexed = index * setting("index.interval.bytes", "log.index.interval.bytes", 4096)
+    size = min(indexed, setting("segment.bytes", "log.segment.bytes", 1 << 30))
+    return {
+        "segment_milliseconds": roll - setting("segment.jitter.ms", "log.roll.jitter.ms", 0),
+        "segment_size": 0 if "compact" in policy else size,
+        "largest": setting("max.message.bytes", "message.max.bytes", _LARGEST),
+    }
 
 
 def _number(settings: Mapping[str, str], name: str) -> int | None:
@@ -403,8 +487,9 @@ CHECK = Check(
         AnomalyKind(
             name="lost-beginning",
             meaning="""A log start offset moved, and nobody had deleted the records below, nor could
-                retention, by their timestamps or their size. Where users' clients chose timestamps
-                that nobody knows, it is unknown. The offset is where the log had begun.""",
+                retention: by their timestamps or their size, or because no segment can have ended
+                there. Where users' clients chose timestamps that nobody knows, it is unknown. The
+                offset is where the log had begun.""",
             sentence="""{tp} on broker {broker} of {cluster} begins at {log_start} instead of
                 {before}: nobody had deleted what was there, and retention could not""",
             counted="beginning of a log is lost|beginnings of logs are lost",

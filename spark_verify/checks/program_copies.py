@@ -21,6 +21,7 @@ from typing import Final
 
 import numpy as np
 
+from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Scenario, clients
 from linkflap.spark_verify.checks.base import (
     AnomalyKind,
@@ -83,16 +84,17 @@ def inputs_of(
                 f"no committed offset of group {program.group} was ever sampled on "
                 f"{generation.cluster}"
             )
-        passed = began = 0
+        passed = began = stood = 0
     else:
         yield Examined(cluster=generation.cluster, origin="checkpoints", count=len(samples))
         passed = max(g.offset for g in samples)
         before = [g.offset for g in samples if moved is not None and g.time <= moved.time]
         began = _began(view, moves, before)
+        stood = _stood(view, moves, samples, before, passed)
     yield from examined(generation, offsets[offsets < passed])
     data = {
         "inputs": view.tp, "offsets": offsets, "uids": uids,
-        "passed": passed, "began": began,
+        "passed": passed, "began": began, "stood": stood,
         "shortened": log.replica.log_start > 0 or thinned_below(view, generation.cluster) > 0,
         "mirrored": moved.offset if moved else 0, "failover": moved.kind if moved else "",
     }  # fmt: skip
@@ -105,12 +107,30 @@ def _began(view: PartitionView, moves: Sequence[LogPromotion], before: Sequence[
     (KAFKA-15910), or where the group had been before and the mirror set it back."""
     if not moves or not before:
         return 0
-    moved = moves[-1]
+    return min(before) if len(moves) > 1 or _disturbed(view, moves[-1]) else before[-1]
+
+
+def _stood(
+    view: PartitionView,
+    moves: Sequence[LogPromotion],
+    samples: Sequence[GroupOffset],
+    before: Sequence[int],
+    passed: int,
+) -> int:
+    """The highest offset at which the group can have begun after a failover: the first one that was
+    sampled after it, unless that may have been an earlier one."""
+    if not moves or _disturbed(view, moves[-1]):
+        return passed
+    after = [g.offset for g in samples if g.time > moves[-1].time]
+    return max([*before, *after[:1]])
+
+
+def _disturbed(view: PartitionView, moved: LogPromotion) -> bool:
+    """Whether a fault on brokers of either end preceded a failover."""
     ends = (moved.source, moved.fault_time), (moved.cluster, moved.time)
-    disturbed = any(
+    return any(
         window.start < until for end, until in ends for window in on_cluster(view.windows, end)
     )
-    return min(before) if disturbed or len(moves) > 1 else before[-1]
 
 
 def outputs_of(
@@ -246,7 +266,7 @@ def _missing(
         data = part.data
         offsets, uids = (np.asarray(data[name], np.int64) for name in ("offsets", "uids"))
         gone = (offsets < data["passed"]) & ~among(uids, made)
-        left = gone & (offsets < data["mirrored"]) & among(uids, before)
+        left = gone & (offsets < min(data["mirrored"], data["stood"])) & among(uids, before)
         rows = np.flatnonzero(gone & ~left)
         for start, end in runs(uids[rows], offsets[rows]):
             evidence = {

@@ -9,7 +9,9 @@ acknowledgements, does not go back, and does not pass the end of the log. What t
 judged by the checks of all readers: `inconsistent-offset`, `read-committed-visibility`,
 `aborted-read`, `uncommitted-read`.
 
-Neither order, nor where a group begins on another cluster after a failover, is promised or judged.
+Neither order, nor where a group begins on another cluster after a failover, is promised or judged:
+a mirror may have copied its start offset (KIP-1279), which is behind what it was done with where it
+was before.
 
 A member hands over records that it had fetched before, even if its lock has expired meanwhile and
 another member was given the record and accepted it: then its own acknowledgement is refused. So a
@@ -122,11 +124,16 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
 
 def _given_nothing(view: PartitionView) -> Iterator[Unjudged]:
     """Share groups that were to read this partition, and have no row of it on any cluster."""
-    seen = {row.group for row in view.shares}
+    seen = {(row.cluster, row.group) for row in view.shares}
     for client in view.partition_facts.facts.awaited:
         reads = client.kind == "share" and client.uses(view.topic, view.home)
         known = generations(view).get(client.cluster)
-        if reads and known and known[-1].lost is None and client.group not in seen:
+        if (
+            reads
+            and known
+            and known[-1].lost is None
+            and (client.cluster, client.group) not in seen
+        ):
             log = log_of(view, known[-1])
             waiting = [] if log is None else log.records.offset[_of_clients(log)].tolist()
             yield from [_not_in_time(view, client.group, client.cluster, n) for n in waiting[:1]]
@@ -653,8 +660,10 @@ def _done_with(
     visible = np.flatnonzero(log.visible)
     offsets, uids = log.replica.records.offset[visible], log.replica.records.uid[visible]
     done = offsets < max(ends)
-    findings = _missed_by(generation, rows, offsets[done], uids[done])
-    later = offsets[~done]
+    before = _done_before(view, generation, rows, offsets, uids)
+    findings = _missed_by(generation, rows, offsets[done & ~before], uids[done & ~before])
+    # Nobody waits for the rest of a cluster that was given up.
+    later = offsets[~done] if generation.lost is None else offsets[:0]
     waiting = later[~among(later, distinct(_of(rows, "acquire").offset))]
     if len(waiting):
         findings.append(_not_in_time(view, group, generation.cluster, int(waiting[0])))
@@ -667,6 +676,30 @@ def _last_cluster(view: PartitionView, group: str) -> str:
     ).cluster
 
 
+def _done_before(
+    view: PartitionView,
+    generation: LogGeneration,
+    rows: Sequence[Read],
+    offsets: Ints,
+    uids: Ints,
+) -> Bools:
+    """Per record, whether it is below where a group began here after a failover, as far as that is
+    seen, and the group was done with it on another cluster."""
+    first = int(_of(rows, "acquire").offset.min(initial=FOREVER))
+    elsewhere = [
+        row
+        for row in view.shares
+        if row.cluster != generation.cluster
+        and row.group == rows[0].group
+        and (row.kind in (*ENDS, "accept", "reject") or _given_often(row))
+    ]
+    return np.asarray((offsets < first) & (uids >= 0) & among(uids, columns_of(elsewhere).uid))
+
+
+def _given_often(row: Read) -> bool:
+    return row.kind == "acquire" and row.position >= OFTEN
+
+
 def _missed_by(
     generation: LogGeneration, rows: Sequence[Read], offsets: Ints, uids: Ints
 ) -> list[Finding]:
@@ -675,7 +708,7 @@ def _missed_by(
     passed = _passed(offsets, rows)
     got = _begun(offsets, _of(rows, "acquire")) <= passed
     asked = _begun(offsets, _of(rows, "accept", "reject", *ENDS)) <= passed
-    many = columns_of([r for r in rows if r.kind == "acquire" and r.position >= OFTEN])
+    many = columns_of(list(filter(_given_often, rows)))
     often = among(offsets, distinct(many.offset))
     kinds = ((NEVER, ~got), (DROPPED, got & ~asked & ~often))
     return [

@@ -289,7 +289,7 @@ def absent_before(failback: _Failback, end: int) -> Iterator[Found]:
             (b.last_offset < end) & (b.base_offset >= before.log_start) & b.crc_ok
         )
         rows = rows[~np.isin(b.base_offset[rows], before.batches.base_offset)]
-        how = {"capture": before.moment, "how": "not there before", "batches": len(rows)}
+        how = {"capture": before.moment, "how": "nothing was there before", "batches": len(rows)}
         for row in rows[np.diff(rows, prepend=-2) != 1].tolist():
             yield failback.found("history-changed", b.base_offset[row], **how)
 
@@ -301,7 +301,8 @@ def changed_below(failback: _Failback, rows: Ints) -> Iterator[Found]:
     wrong = rows[~_has(after, before, rows)]
     for row in wrong[np.diff(wrong, prepend=-2) != 1].tolist():
         base = before.base_offset[row]
-        how = "changed" if (after.base_offset == base).any() else "absent"
+        there = (after.base_offset == base).any()
+        how = "another batch is there" if there else "nothing is there any more"
         yield failback.found("history-changed", base, how=how, batches=len(wrong))
 
 
@@ -528,7 +529,8 @@ CHECK = Check(
             name="history-changed",
             meaning="""A batch below the truncation is gone, has other bytes or another leader
                 epoch, or was not there before.""",
-            sentence="{cluster} has other bytes at {at} than before the truncation: {how}",
+            sentence="""{cluster} is not what it was at {at}, below the truncation, when {capture}
+                was taken: {how}""",
             alone="readers that were there before and after know two histories",
             smallest="""A had 1 2 and was truncated at 1, now it has only what came from offset 1
                 on: at offset 0.""",

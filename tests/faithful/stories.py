@@ -160,7 +160,9 @@ def _delete_beginnings(world: World) -> None:
     retention = world.rng.random() < 0.5
     if retention:
         topics = world.made.scenario.topics
-        topics = replace(topics, config={**topics.config, "retention.bytes": "1"})
+        topics = replace(
+            topics, config={**topics.config, "retention.bytes": "1", "segment.bytes": "14"}
+        )
         world.made.scenario = replace(world.made.scenario, topics=topics)
     for cluster in world.clusters.values():
         for spot, log in cluster.logs.items() if cluster.alive else ():

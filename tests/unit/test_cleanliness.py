@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaError
 
 from linkflap.chaos.faults import FAULTS, ON_KEPT
 from linkflap.chaos.generator import GeneratorBounds, baseline
@@ -21,6 +22,7 @@ from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.scenario import FaultSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec
 from linkflap.harness.rundir import Run, RunWriter
+from linkflap.harness.wire.messages import Error
 from linkflap.recording import cleanliness
 from linkflap.suite import rounds
 
@@ -48,6 +50,7 @@ class State:
     replicas: Mapping[str, tuple[list[int], list[int], int]] = field(default_factory=dict)
     topics: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    silent: tuple[KafkaError, ...] = ()
     ids: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=lambda: START)
     memory: int = 200 << 20
@@ -65,7 +68,10 @@ class State:
 
     def list_consumer_groups(self, request_timeout: float) -> Future[Any]:
         return answered(
-            SimpleNamespace(valid=[SimpleNamespace(group_id=name) for name in self.groups])
+            SimpleNamespace(
+                valid=[SimpleNamespace(group_id=name) for name in self.groups],
+                errors=list(self.silent),
+            )
         )
 
 
@@ -118,6 +124,11 @@ def test_clusters_without_anything_left_are_clean(monkeypatch: pytest.MonkeyPatc
         (State(topics=("A.t",)), "topic A.t is left on cluster A"),
         (State(topics=("__consumer_offsets",)), "topic __consumer_offsets is left on cluster A"),
         (State(groups=("g",)), "group g is left on cluster A"),
+        (
+            State(silent=(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS),)),
+            "cluster A does not say what is left (KafkaError{code=COORDINATOR_LOAD_IN_PROGRESS,"
+            'val=14,str="Broker: Coordinator load in progress"})',
+        ),
         (State(ids=("tx-1",)), "transactional id tx-1 is left on cluster A"),
         (
             State(settings={**START, "1: log.cleaner.threads": "2"}),
@@ -139,6 +150,31 @@ def test_each_leftover_makes_clusters_unclean(
     state: State, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert found_in(state, monkeypatch) == [why]
+
+
+def test_a_coordinator_that_lists_no_transactions_hides_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Loads:
+        """A broker that still reads its transactions."""
+
+        def __init__(self, _where: object) -> None: ...
+
+        async def call(self, *_request: object, within: float) -> object:
+            del within
+            error = Error.coordinator_load_in_progress
+            return SimpleNamespace(error_code=error, transaction_states=())
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(cleanliness, "Connection", Loads)
+    monkeypatch.setattr(cleanliness, "AdminClient", lambda _settings: State())
+    monkeypatch.setattr(cleanliness, "settings_of", lambda _cluster: START)
+    cluster = cast(Cluster, SimpleNamespace(name="A", bootstrap="127.0.0.1:1"))
+    assert cleanliness.left(cluster, START) == [
+        "cluster A does not say what is left "
+        "(127.0.0.1:1 lists no transactions: coordinator_load_in_progress)"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -462,6 +462,9 @@ def test_bytes_that_change_between_two_fetches_are_reported(tmp_path: Path) -> N
     epoch_at = last.start + HEAD.size - 5
     truncated = put(changed, epoch_at, (last.epoch + 1).to_bytes(4, "big"))
     lower = put(log, epoch_at, (last.epoch - 1).to_bytes(4, "big", signed=True))
+    changed_before = put(truncated, last.start - 1, bytes([log[last.start - 1] ^ 1]))
+    in_the_middle = put(log, before.start + HEAD.size - 5, (last.epoch + 1).to_bytes(4, "big"))
+    at_before = before.base, (crc_of(log, before.start),) * 2
     lacking = log[: before.start] + log[last.start :]
     at_last = last.base, (crc_of(log, last.start),) * 2
     for cluster, expected, not_compared in (
@@ -470,6 +473,8 @@ def test_bytes_that_change_between_two_fetches_are_reported(tmp_path: Path) -> N
         (Answering(log, lower), at_last, ""),
         (Answering(log, lacking), (before.base, (crc_of(log, before.start), None)), ""),
         (Answering(log, truncated), None, "its log was truncated meanwhile"),
+        (Answering(log, changed_before), at_before, "its log was truncated meanwhile"),
+        (Answering(log, in_the_middle), at_before, ""),
         (Answering(log, changed, moved=True), None, "another broker leads it now"),
         (Answering(log, None, log[last.start :], deleted=last.base), None, ""),
         (Answering(log, None, changed[last.start :], deleted=last.base), at_last, ""),
@@ -506,3 +511,25 @@ def test_only_the_newest_segment_is_fetched_again(
     fetch_logs(cast(Any, cluster), [PARTITION], tmp_path / "c", Pace(1e9), changed=found.append)
     assert not found
     assert cluster.asked == [*(b.base for b in walk(memoryview(log))), last.base]
+
+
+def test_what_is_fetched_again_may_take_more_than_one_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker gives one batch less at first, and then batches that are longer."""
+    log = sound(tmp_path / "log").read_bytes()
+    bases = [batch.base for batch in walk(memoryview(log))]
+    begins = [batch.start for batch in walk(memoryview(log))]
+    cluster = Answering(log, log[: begins[1]], log[begins[1] :])
+    real = record.Segments.append
+
+    def append(self: record.Segments, data: memoryview, base: int) -> None:
+        monkeypatch.setattr(
+            record, "SEGMENT_BYTES", 1 if cluster.asked[-1] == bases[1] else 1 << 30
+        )
+        real(self, data, base)
+
+    monkeypatch.setattr(record.Segments, "append", append)
+    found: list[FetchedAgain] = []
+    fetch_logs(cast(Any, cluster), [PARTITION], tmp_path / "c", Pace(1e9), changed=found.append)
+    assert not found

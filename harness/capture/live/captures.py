@@ -220,8 +220,7 @@ def _fetched_again(
     One segment bounds the time, memory and disk that this needs.
 
     Retention, DeleteRecords and a log that is truncated meanwhile are no change: what was deleted
-    is not compared, and what replaced the truncated batches has a newer leader epoch than all that
-    was fetched.
+    is not compared, nor what was truncated.
     """
     if not copied.complete:
         return None, copied.reason
@@ -234,7 +233,7 @@ def _fetched_again(
     )
     try:
         copy(cluster, again, pace, lambda _size, _offsets: None)
-        answers = _batches(newest), *map(_batches, again.folder.glob("*.log"))
+        answers = _batches(newest), _batches(*again.folder.glob("*.log"))
     except (GivenUp, AuthenticationRefused) as error:
         return None, str(error)
     finally:
@@ -243,11 +242,11 @@ def _fetched_again(
         return None, "another broker leads it now"
     first, second = (
         {base: batch for base, batch in answer.items() if again.start <= base < again.position}
-        for answer in (answers if len(answers) > 1 else (answers[0], {}))
+        for answer in answers
     )
-    if _newest_epoch(second) > _newest_epoch(first):
-        return None, "its log was truncated meanwhile"
-    for base in sorted(first.keys() | second.keys()):
+    end = _truncated_at(first, second)
+    reason = again.reason or ("" if end is None else "its log was truncated meanwhile")
+    for base in sorted(each for each in first.keys() | second.keys() if end is None or each < end):
         one, other = first.get(base), second.get(base)
         if one != other:
             found = FetchedAgain(
@@ -258,12 +257,17 @@ def _fetched_again(
                 offset=base,
                 crc=(one and one.crc, other and other.crc),
             )
-            return found, again.reason
-    return None, again.reason
+            return found, reason
+    return None, reason
 
 
-def _newest_epoch(batches: Mapping[int, _Given]) -> int:
-    return max((batch.epoch for batch in batches.values()), default=-1)
+def _truncated_at(first: Mapping[int, _Given], second: Mapping[int, _Given]) -> int | None:
+    """Where a log was truncated between two answers, or None: all batches from there on have a
+    newer leader epoch than any that was there before."""
+    newest = max((batch.epoch for batch in first.values()), default=-1)
+    newer = {base for base, batch in second.items() if batch.epoch > newest}
+    end = min(newer, default=None)
+    return end if newer == {base for base in second if end is not None and base >= end} else None
 
 
 class _Given(NamedTuple):
@@ -274,17 +278,16 @@ class _Given(NamedTuple):
     all_bytes: int
 
 
-def _batches(segment: Path) -> dict[int, _Given]:
-    """The batches of a segment file by their offsets."""
-    content = memoryview(segment.read_bytes())
-    return {
-        batch.base: _Given(
-            batch.epoch,
-            int.from_bytes(content[batch.start + CRC_AT :][:4], "big"),
-            zlib.crc32(content[batch.start : batch.stop]),
-        )
-        for batch in walk(content)
-    }
+def _batches(*segments: Path) -> dict[int, _Given]:
+    """The batches of segment files by their offsets."""
+    found: dict[int, _Given] = {}
+    for segment in segments:
+        content = memoryview(segment.read_bytes())
+        for batch in walk(content):
+            crc = int.from_bytes(content[batch.start + CRC_AT :][:4], "big")
+            all_bytes = zlib.crc32(content[batch.start : batch.stop])
+            found[batch.base] = _Given(batch.epoch, crc, all_bytes)
+    return found
 
 
 def _serves(cluster: LiveCluster, copied: Copied) -> bool:

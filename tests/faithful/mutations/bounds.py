@@ -166,6 +166,16 @@ def beginning_lost_below_the_size_kept(made: Made, rng: Random) -> None:
 
 
 @mutation(PAIR, must="log-start/lost-beginning")
+def beginning_lost_inside_a_segment(made: Made, rng: Random) -> None:
+    """The topic keeps one byte. A's first batches are gone, and so few cannot have filled a
+    segment."""
+    config = {"segment.bytes": "1073741824", "retention.bytes": "1"}
+    topics = replace(made.scenario.topics, config={**made.scenario.topics.config, **config})
+    made.scenario = replace(made.scenario, topics=topics)
+    _begins_later(made, "A", 2)
+
+
+@mutation(PAIR, must="log-start/lost-beginning")
 def beginning_lost_beyond_what_was_deleted(made: Made, rng: Random) -> None:
     """Somebody deleted A's first batch, and the first three are gone."""
     row = {"topic": marks(made, "A")[0].topic, "partition": 0, "offset": made.log("A")[1].offset}

@@ -152,7 +152,7 @@ def compacted_value_of_another(made: Made, rng: Random) -> None:
     made.rewrite(file, lambda log: [replace(e, records=other) if e is entry else e for e in log])
 
 
-@mutation(COPIED, must="byte-equality/byte-divergence")
+@mutation(COPIED, must="byte-equality/byte-divergence", may="marker-pairing sequence-continuity")
 def compacted_batch_of_another_on_the_mirror(made: Made, rng: Random) -> None:
     """Below A's cleaner checkpoint a batch has another producer epoch on all replicas of B. No log
     cleaner writes that."""

@@ -48,7 +48,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                     *_miscounted(plain, generation, rows),
                 }
                 if _ends_here(plain, generation, group):
-                    pairs |= set(_missed(story, generation, rows))
+                    pairs |= set(_missed(plain, story, generation, rows))
                 starts = list(_starts(plain, story, generation, rows))
                 found += [
                     plain.anomaly(kind, generation.cluster, offset)
@@ -368,14 +368,34 @@ def _ends_here(plain: Plain, generation: PlainGeneration, group: str) -> bool:
     )
 
 
+def _ended_elsewhere(plain: Plain, one: Any) -> set[int]:
+    """The records that the group of a row was done with on another cluster."""
+    return {
+        uid
+        for row in plain.shares
+        if row.group == one.group and row.cluster != one.cluster
+        if row.kind in ("accept", "reject", *ENDS) or (row.kind == "acquire" and row.position >= 3)
+        for _, uid in _pairs(row)
+        if uid >= 0
+    }
+
+
 def _missed(
-    story: Story, generation: PlainGeneration, rows: Sequence[Any]
+    plain: Plain,
+    story: Story,
+    generation: PlainGeneration,
+    rows: Sequence[Any],
 ) -> Iterator[tuple[str, int]]:
     log = story.log(generation)
+    begins = min(
+        (o for row in rows if row.kind == "acquire" for o, _ in _pairs(row)), default=NEVER
+    )
     for record in log.records if log is not None and rows else ():
         end = _passed(rows, record.offset)
         if not record.visible or end == NEVER:
             continue
+        if record.offset < begins and record.uid in _ended_elsewhere(plain, rows[0]):
+            continue  # it began here after a failover, where a mirror had copied its start offset
         given = _rows(rows, record.offset, "acquire")
         asked = _rows(rows, record.offset, "accept", "reject", *ENDS)
         if all(r.time > end for r in given):

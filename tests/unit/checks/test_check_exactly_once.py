@@ -322,12 +322,13 @@ def apart(
     sends: list[Send],
     reads: list[Read],
     promotions: Sequence[LogPromotion] = (),
+    windows: Sequence[Window] = (),
 ) -> list[tuple[str, str, str, int, bool]]:
     """(kind, cluster, topic, offset, allowed) of the findings when inputs are in one topic and
     outputs in another."""
     seen = [
-        view(inputs, reads=reads, promotions=promotions),
-        view(outputs, topic="A.u", sends=sends, promotions=promotions),
+        view(inputs, reads=reads, promotions=promotions, windows=windows),
+        view(outputs, topic="A.u", sends=sends, promotions=promotions, windows=windows),
     ]
     partials = [
         PartialFinding(
@@ -429,6 +430,43 @@ def test_outputs_of_inputs_below_where_the_group_began_may_not_be_made_again() -
         [log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, again], MOVED, promotions=[promoted(4)]
     )
     assert found == [("output-repeated-by-failover", "B", "A.t", 3, False)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "target", "seconds", "may"),
+    [
+        ("", "", 0, False),
+        ("broker-kill", "B/1", 610, True),
+        ("broker-kill", "B/1", 690, False),
+        ("broker-kill", "A/1", 610, False),
+        ("link-cut", "A->B", 610, False),
+    ],
+    ids=["no fault", "a coordinator reloaded", "a later fault", "another cluster", "a link"],
+)
+def test_outputs_may_be_made_again_only_from_where_the_group_was_first(
+    fault: str, target: str, seconds: int, may: bool
+) -> None:
+    """The group begins at 5 on B, and is given the partition again at 3."""
+    reads = [
+        *READ,
+        began(5, "B", seconds=600),
+        began(3, "B", seconds=650),
+        committed(5, "B", seconds=700),
+    ]
+    again = replace(made(21, 3, cluster="B", invoked=660 * SECOND, returned=670 * SECOND))
+    on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(13, 14, pid=7).txn(21, pid=9)]
+    at = seconds * SECOND
+    windows = [Window(id="f", fault=fault, target=target, start=at, end=at + 1)] if fault else []
+    found = apart(
+        [log(), on_b[0]],
+        [ON_A, on_b[1]],
+        [*ACKED, again],
+        reads,
+        promotions=[promoted(4)],
+        windows=windows,
+    )
+    repeats = [each for each in found if each[0] == "output-repeated-by-failover"]
+    assert repeats == [("output-repeated-by-failover", "B", "A.t", 3, may)]
 
 
 FEW, MANY, RECORDS = 300, 1200, 10

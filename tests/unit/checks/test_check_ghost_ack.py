@@ -70,13 +70,14 @@ ABORTED = commit(1, 2, ending="abort", producer_id=7, producer_epoch=0)
 @pytest.mark.parametrize(
     ("there", "why"),
     [
-        (ABORTED, "the sequence numbers were used again"),
+        (ABORTED, "used their sequence numbers again"),
         (replace(ABORTED, producer_epoch=1), "another record there"),
         (replace(ABORTED, producer_id=8), "another record there"),
+        (replace(ABORTED, process=2), "another record there"),
         (replace(ABORTED, ending="commit"), "another record there"),
         (replace(ABORTED, invoked=3 * SECOND), "another record there"),
     ],
-    ids=["aborted", "another epoch", "another producer", "committed", "sent later"],
+    ids=["aborted", "another epoch", "another id", "another producer", "committed", "sent later"],
 )
 def test_says_that_an_aborted_transaction_has_the_offset(there: Send, why: str) -> None:
     found = [f for f in findings(NAME, _repeat(there)) if f.offset == 0]
@@ -128,3 +129,10 @@ def test_acknowledgements_above_the_truncation_are_reported_separately() -> None
     assert anomalies(
         NAME, trip(earlier=[Log("A").data(1).data(9).data(8).taken("1-away", at=510)])
     ) == [("ghost-ack", "A", 2)]
+
+
+def test_says_nothing_of_sequence_numbers_where_no_producer_id_is_known() -> None:
+    seen = _repeat(replace(ABORTED, producer_id=-1, producer_epoch=-1))
+    nameless = [replace(each, producer_id=-1, producer_epoch=-1) for each in seen.sends]
+    found = findings(NAME, replace(seen, sends=nameless))
+    assert [f.evidence["why"] for f in found] == ["another record there"]

@@ -40,11 +40,15 @@ def begins(*starts: int, end: int = 3) -> Watermarks:
     return replace(samples(*((end, end) for _ in starts)), log_start=ints(*starts))
 
 
+SEGMENTS = {"segment.bytes": "100"}
+"""Each segment has one batch."""
+
+
 def seen(
     *logs: Log, config: Mapping[str, str] | None = None, **rest: Unpack[History]
 ) -> PartitionView:
     given: History = {"mirror_kind": "shadow"}
-    return but(view(list(logs), **(given | rest)), topic_config=config or {})
+    return but(view(list(logs), **(given | rest)), topic_config={**SEGMENTS, **(config or {})})
 
 
 def deleted(offset: int, *, cluster: str = "A", at: int = 5) -> Deletion:
@@ -176,6 +180,7 @@ def test_limits_of_brokers_count_where_the_topic_has_none() -> None:
 
     def on_brokers(config: Mapping[str, str], topic: Mapping[str, str]) -> object:
         topology = parse("A->B")
+        config = {"log.segment.bytes": "100", **config}
         clusters = tuple(replace(c, config=config) for c in topology.clusters)
         return anomalies(
             NAME, but(one, topology=replace(topology, clusters=clusters), topic_config=topic)
@@ -356,3 +361,74 @@ def test_bytes_below_a_log_start_are_still_compared() -> None:
     assert anomalies("record-equality", one) == [("record-divergence", "B", 0)]
     late = Log("B", start=2).data(3, at=2)
     assert anomalies("byte-equality", seen(KEPT, late, deletions=[deleted(2)])) == []
+
+
+HOUR = {"retention.ms": "3600000"}
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"retention.bytes": "50", "segment.bytes": "1073741824"}, LOST),
+        ({"retention.bytes": "50", "segment.bytes": "1073741824", "segment.ms": "1000000"}, LOST),
+        ({"retention.bytes": "50", "segment.bytes": "1073741824", "segment.ms": "900000"}, []),
+        ({"retention.bytes": "50", "segment.bytes": "1048700"}, []),
+        ({"retention.bytes": "50", "segment.bytes": "1048800"}, LOST),
+        (
+            {
+                "retention.bytes": "50",
+                "segment.bytes": "1073741824",
+                "segment.ms": "1000000",
+                "segment.jitter.ms": "2000",
+            },
+            [],
+        ),
+        ({"retention.bytes": "50", "segment.bytes": "1048800", "segment.index.bytes": "12"}, []),
+        ({"retention.bytes": "50", "segment.bytes": "1048800", "max.message.bytes": "1050000"}, []),
+        (
+            {
+                "retention.bytes": "50",
+                "segment.bytes": "1048800",
+                "cleanup.policy": "compact,delete",
+            },
+            [],
+        ),
+        ({"retention.ms": "1000", "segment.bytes": "1073741824"}, []),
+        ({"retention.ms": "400000", "segment.bytes": "1073741824"}, LOST),
+        ({"retention.ms": "400000", "segment.bytes": "1073741824", "segment.ms": "900000"}, []),
+    ],
+    ids=lambda each: str(each),
+)
+def test_retention_deletes_only_segments_that_had_ended(
+    config: Mapping[str, str], expected: object
+) -> None:
+    """Two batches of 71 bytes are gone, and the one that follows was written two seconds later. It
+    may have been appended two minutes after that, when the others were past 100 seconds."""
+    assert found(LATE, ALL_AT_B, config=config) == expected
+
+
+def test_a_log_of_which_nothing_is_left_ended_there() -> None:
+    whole = {"retention.ms": "900000", "segment.bytes": "1073741824"}
+    old = Log("B").data(1, 2, 3, written=3 * SECOND)
+    assert found(Log("A", start=3), old, config=whole) == []
+    assert found(LATE, old, config=whole) == LOST
+
+
+@pytest.mark.parametrize("offsets", [300, 1200])
+def test_what_no_copy_has_may_have_been_as_large_as_brokers_allow(offsets: int) -> None:
+    """Segments of 1 GiB end with an index of 1 MiB, that is 358 MB: 342 of the largest batches."""
+    late = Log("A", start=offsets).data(3, at=offsets)
+    expected = [] if offsets > 342 else LOST
+    assert found(late, config={"retention.bytes": "9", "segment.bytes": "1073741824"}) == expected
+    kept = Log("B").data(*range(1, offsets + 1), at=0)
+    with_copy = found(late, kept, config={"retention.bytes": "9", "segment.bytes": "1073741824"})
+    assert with_copy == LOST
+
+
+def test_segments_of_brokers_that_others_started_are_not_known() -> None:
+    config = {"retention.bytes": "50", "segment.bytes": "1073741824"}
+    one = seen(LATE, ALL_AT_B, config=config, watermarks={"A": begins(0)})
+    clusters = tuple(replace(c, bootstrap="127.0.0.1:9092") for c in one.topology.clusters)
+    assert anomalies(NAME, one) == LOST
+    assert anomalies(NAME, but(one, topology=replace(one.topology, clusters=clusters))) == []
+    assert anomalies(NAME, but(one, programs=frozenset({"A.t"}))) == []

@@ -269,6 +269,42 @@ def test_repeats_of_inputs_below_the_group_offset_have_no_bound(
     assert (row.data["records"], row.data["bound"]) == (1, bound)
 
 
+@pytest.mark.parametrize(
+    ("samples", "fault", "kinds"),
+    [
+        ([(2, 300), (2, 600)], "", {"copy-lost-by-failover"}),
+        ([(0, 300), (2, 600)], "", {"copy-lost-by-failover"}),
+        ([(0, 300), (0, 590), (2, 600)], "", {"input-not-copied"}),
+        ([(0, 590), (2, 600)], "", {"input-not-copied"}),
+        ([(0, 300), (0, 590), (2, 600)], "B/1", {"copy-lost-by-failover"}),
+        ([(0, 300), (0, 590), (2, 600)], "A->B", {"input-not-copied"}),
+        ([(1, 300), (1, 590), (2, 600)], "", {"copy-lost-by-failover", "input-not-copied"}),
+    ],
+    ids=[
+        "begins behind them",
+        "may have begun behind them",
+        "began before them",
+        "was first seen after the failover",
+        "a coordinator reloaded",
+        "another fault",
+        "began between them",
+    ],
+)
+def test_a_failover_loses_no_output_of_what_the_program_passed_afterwards(
+    samples: Sequence[tuple[int, int]], fault: str, kinds: set[str]
+) -> None:
+    """A has the outputs of 1 and 2, which were not mirrored; the program on B passed both, or what
+    was left, and made nothing of them. The failover is at second 500."""
+    windows = [Window(id="f", fault="it", target=fault, start=0, end=1)] if fault else []
+    views = run(
+        ON_B,
+        [Log("A").data(1, 2), Log("B")],
+        [committed(offset, cluster="B", at=at) for offset, at in samples],
+        **AWAY,
+    )
+    assert {kind for kind, *_ in found([but(each, windows=windows) for each in views])} == kinds
+
+
 @pytest.mark.parametrize("mirror", ["shadow", "mm2"])
 def test_outputs_that_were_compacted_before_they_were_mirrored_are_unknown(mirror: str) -> None:
     """Both logs lack the output of 1, and only the first one was ever compacted."""

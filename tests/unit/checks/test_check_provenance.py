@@ -6,8 +6,9 @@ import pytest
 
 from linkflap.harness.log import reference
 from linkflap.harness.log.records import contents_written
+from linkflap.harness.model import payload
 from linkflap.harness.model.payload import Values
-from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks import REGISTRY, provenance
 from linkflap.spark_verify.checks.base import Unjudged
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.histories import (
@@ -168,3 +169,24 @@ def test_the_content_of_a_record_is_that_of_its_key_and_its_value(values: Values
     expected = [reference.content(values.key(uid), values.value(uid)) for uid in uids.tolist()[:12]]
     assert contents_written(values, uids)[:12].tolist() == expected
     assert contents_written(values, uids[:0]).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("values", "wrong"),
+    [([GIVEN] * 8 + [b"y"], [8]), ([b"y"] * 9, [0]), ([GIVEN, b"y", b"y", GIVEN, b"y"], [1])],
+    ids=["the last", "every one", "some"],
+)
+def test_values_that_run_json_alone_asks_for_are_not_made_without_end(
+    values: list[bytes | None], wrong: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log of small records, and a run.json with values of 8 MiB: what is right is compared to the
+    end, and what differs up to a bound."""
+    monkeypatch.setattr(provenance, "_AT_ONCE", 2 * VALUES.size)
+    monkeypatch.setattr(provenance, "_MOST_DIFFERING", VALUES.size)
+    assert [f.offset for f in findings(NAME, written(*values))] == wrong
+
+
+def test_few_pools_of_values_are_kept() -> None:
+    for size in range(70_000, 70_010):
+        assert len(Values(7, size).pool) == size + (1 << 16)
+    assert payload._pool.cache_info().currsize <= 2

@@ -7,6 +7,7 @@ from typing import Unpack
 
 import pytest
 
+from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.partition_facts import ChangedBytes
 from linkflap.spark_verify.facts.view import NULL, PartitionView, digested
 from tests.unit.checks.histories import Header, Log, but, view
@@ -351,3 +352,14 @@ def test_in_copied_logs_a_cleaner_may_have_run_further_than_visible(
 
 def findings_of(seen: PartitionView) -> list[tuple[str, str, int]]:
     return [*anomalies(NAME, seen), *anomalies("leader-epochs", seen)]
+
+
+def test_bytes_that_changed_are_found_whatever_is_left_of_the_log() -> None:
+    """A cluster that died behind its capture has no log in the end."""
+    changed = [ChangedBytes(cluster="B", broker=2, offset=7, crc=(1, None))]
+    for logs in ([Log("A").data(1)], [Log("A").data(1), Log("B").data(1).torn()]):
+        found = findings(NAME, view(logs, changed_bytes=changed))
+        assert [(f.kind, f.cluster, f.offset) for f in found] == [("bytes-changed", "B", 7)]
+        assert found[0].evidence == {"broker": 2, "crc": [1, None]}
+    (kind,) = (each for each in REGISTRY[NAME].anomalies if each.name == "bytes-changed")
+    assert kind.despite_torn

@@ -10,7 +10,17 @@ import pytest
 from linkflap.spark_verify.facts.partition_facts import Awaited, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView
-from tests.unit.checks.histories import SECOND, Log, but, commit, ints, samples, send, view
+from tests.unit.checks.histories import (
+    SECOND,
+    Log,
+    but,
+    commit,
+    ints,
+    promoted,
+    samples,
+    send,
+    view,
+)
 from tests.unit.checks.verdicts import Rejected, anomalies, findings, unjudged
 
 NAME = "share-groups"
@@ -618,6 +628,96 @@ def test_share_group_may_begin_anywhere_on_another_cluster() -> None:
     )
     assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen) == []
+
+
+ON_B = [
+    row(kind, 9, at=at, cluster="B", offset=2, position=1)
+    for kind, at in (("acquire", 60), ("accept", 62), ("accepted", 62))
+] + [row("settled", at=70, position=3, cluster="B")]
+"""The group on B, where it begins at 2."""
+
+
+def after_a_failover(*rows: Read) -> list[tuple[str, str, int]]:
+    seen = view(
+        [Log("A").txn(1, pid=7).data(2), Log("B").txn(1, pid=7).data(9)],
+        promotions=[promoted(2, at=50 * SECOND)],
+    )
+    return anomalies(NAME, replace(seen, shares=rows))
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        ACCEPTED_ROWS,
+        ACCEPTED_ROWS[:2],
+        (GIVEN, *answered("reject", 1, at=12)),
+        (replace(GIVEN, position=3),),
+    ],
+    ids=["accepted", "accepted, the answer lost", "rejected", "given up"],
+)
+def test_a_group_that_begins_behind_what_it_was_done_with_elsewhere(before: Sequence[Read]) -> None:
+    """A mirror had copied its start offset."""
+    assert after_a_failover(*before, *ON_B) == []
+    # it began before that: a broker left it out
+    first = [row(kind, 1, at=55, cluster="B", position=1) for kind in ("acquire", "accept")]
+    assert after_a_failover(*before, *first, *ON_B) == []
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        (),
+        (GIVEN,),
+        (GIVEN, *answered("release", 1, at=12)),
+        [replace(r, group="other") for r in ACCEPTED_ROWS],
+        [replace(r, uids=ints(*r.uids + 1)) for r in ACCEPTED_ROWS],
+        [replace(r, offsets=r.offsets, cluster="B", time=80 * SECOND) for r in ACCEPTED_ROWS[1:2]],
+    ],
+    ids=["not given", "not ended", "released", "another group", "another record", "here, later"],
+)
+def test_a_group_that_begins_behind_what_it_was_never_done_with(before: Sequence[Read]) -> None:
+    assert after_a_failover(*before, *ON_B) == [("never-delivered", "B", 0)]
+
+
+def test_what_a_group_left_out_behind_its_first_delivery_was_to_be_delivered() -> None:
+    """B's group begins at 0, and gets 1 of the other transaction and 9, and not 2 between them."""
+    logs = [Log("A").data(1).data(2), Log("B").data(1).data(2).data(9)]
+    rows = [
+        row(kind, *uids, at=at, offset=offset, cluster=cluster, position=1)
+        for cluster, at, offset, uids in (
+            ("A", 10, 0, (1, 2)),
+            ("B", 60, 0, (1,)),
+            ("B", 64, 2, (9,)),
+        )
+        for kind in ("acquire", "accept")
+    ]
+    seen = replace(
+        view(logs, promotions=[promoted(2, at=50 * SECOND)]),
+        shares=(*rows, row("settled", at=70, position=3, cluster="B")),
+    )
+    assert anomalies(NAME, seen) == [("never-delivered", "B", 1)]
+
+
+def test_nobody_waits_for_the_rest_of_a_cluster_that_was_given_up() -> None:
+    """The members stayed on A, which was killed; a group that came to B and was given nothing there
+    is unknown."""
+    there = Log("B").txn(1, pid=7)
+    for promotions, said in (([promoted(2, at=80 * SECOND)], []), ([], ["of A in time: first 2"])):
+        seen = replace(
+            view([Log("A").txn(1, pid=7).data(2), there], promotions=promotions),
+            shares=(*ACCEPTED_ROWS, DONE),
+        )
+        assert [r.rpartition("A.t-0 ")[2] for r in unjudged(NAME, seen)] == said
+    client = Awaited(
+        client="group g", kind="share", cluster="B", home="A", since=0, until=0, within=0,
+        group="g",
+    )  # fmt: skip
+    seen = replace(
+        view([LOG, there], promotions=[promoted(2, at=80 * SECOND)]), shares=(*ACCEPTED_ROWS, DONE)
+    )
+    assert unjudged(NAME, but(seen, awaited=(client,))) == [
+        "share group g was not given all of A.t-0 of B in time: first 0"
+    ]
 
 
 @pytest.mark.parametrize("position", [1, 2])
