@@ -246,10 +246,17 @@ def _fetched_again(
     )
     end = _truncated_at(first, second)
     reason = again.reason or ("" if end is None else "its log was truncated meanwhile")
-    for base in sorted(each for each in first.keys() | second.keys() if end is None or each < end):
+    return _first_change(copied, first, second, end), reason
+
+
+def _first_change(
+    copied: Copied, first: Mapping[int, _Given], second: Mapping[int, _Given], end: int | None
+) -> FetchedAgain | None:
+    """The first batch that differs between two answers, below `end`."""
+    for base in sorted(first.keys() | second.keys()):
         one, other = first.get(base), second.get(base)
-        if one != other:
-            found = FetchedAgain(
+        if one != other and (end is None or base < end):
+            return FetchedAgain(
                 cluster=copied.cluster,
                 topic=copied.tp[0],
                 partition=copied.tp[1],
@@ -257,8 +264,7 @@ def _fetched_again(
                 offset=base,
                 crc=(one and one.crc, other and other.crc),
             )
-            return found, reason
-    return None, reason
+    return None
 
 
 def _truncated_at(first: Mapping[int, _Given], second: Mapping[int, _Given]) -> int | None:
