@@ -168,7 +168,7 @@ def left(cluster: Cluster, settings: Mapping[str, str]) -> Sequence[str]:
     ]
 
 
-def groups_of(admin: AdminClient) -> Sequence[str]:
+def groups_of(admin: AdminClient) -> list[str]:
     """The groups of a cluster. Raises KafkaException, also if any broker does not list its own."""
     found = admin.list_consumer_groups(request_timeout=_ASK_SECONDS).result(2 * _ASK_SECONDS)
     if found.errors:
