@@ -161,7 +161,7 @@ def truncated_deeper_than_reported(made: Made, rng: Random) -> None:
         "truncation-accounting/truncation-not-made leader-epochs/epoch-not-raised "
         "provenance/stranger standby-isolation/circular-mirror"
     ),
-    may="lost-write producer-id-uniqueness sequence-continuity torn-transaction",
+    may="internal-topics lost-write producer-id-uniqueness sequence-continuity torn-transaction",
 )
 def tail_kept_above_the_truncation(made: Made, rng: Random) -> None:
     """The mirror reports that it truncated B and was promoted at this offset; the mirrored records
