@@ -29,6 +29,7 @@ from linkflap.harness.model.scenario import (
 )
 from linkflap.harness.model.topology import LinkSpec, Topology
 from linkflap.harness.workloads import KINDS
+from linkflap.harness.workloads.producers import COMMON
 from linkflap.topologies import parse
 
 CANDIDATES: Final = 12
@@ -235,6 +236,9 @@ _RECORDS: Mapping[str, tuple[Option, ...]] = {
 }
 """Options of the workloads that shape records, with the values that are drawn besides the
 default."""
+_OPERATION: Final = 40_000
+"""The most bytes of the values of one operation. Some forty operations a second, three replicas, two
+clusters and several captures of each make 37 GB of 1.2 MB in minutes."""
 _TOPICS: tuple[Mapping[str, str], ...] = (
     {},
     {},
@@ -269,6 +273,10 @@ def _workloads(
     records = {name: rng.choice(values) for name, values in _RECORDS.items() if rng.random() < 0.25}
     if "retention.bytes" in topics.config:
         records.pop("value_size", None)  # large records: deleted before a reader gets them
+    if "value_size" in records:
+        most = max(1, _OPERATION // int(records["value_size"]))
+        if int(records.get("records", COMMON["records"].default)) > most:
+            records["records"] = most
     every = topology.homes
     of_home = default_workloads_of if len(every) > 1 else default_workloads
     found = [

@@ -187,10 +187,8 @@ def write_document(path: Path, value: object) -> None:
     write_whole(path, msgspec.json.format(msgspec.json.encode(value), indent=1))
 
 
-LEAST_ROOM: Final = 256 * 1024
-"""Bytes that must stay free on the disk, for recording how the run ended. A disk with less counts
-as full.
-"""
+_LEAST_ROOM: Final = 256 << 10
+_MOST_ROOM: Final = 256 << 20
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -210,7 +208,7 @@ class Breakage:
 
     def look(self) -> EnvironmentFailure | None:
         """The error, if a write has failed or the disk is nearly full; otherwise None."""
-        if self.reason is None and room(self._root) < LEAST_ROOM:
+        if self.reason is None and room(self._root) < 0:
             self.because(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         return self.reason
 
@@ -234,8 +232,11 @@ def unwritable(root: Path, error: OSError) -> EnvironmentFailure:
 
 
 def room(folder: Path) -> float:
-    """Bytes that can still be written to a folder's disk; infinity if the file system does not
+    """Bytes that may still be written to a folder's disk; infinity if the file system does not
     report it.
+
+    A disk counts as full while a fiftieth of it is free, at least 256 KiB and at most 256 MiB: for
+    recording how the run ended, and for the other programs on it.
     """
     try:
         disk = os.statvfs(folder)
@@ -243,4 +244,5 @@ def room(folder: Path) -> float:
         return float("inf")
     # some blocks are reserved for root
     blocks = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
-    return blocks * disk.f_frsize if disk.f_blocks else float("inf")
+    kept = min(max(_LEAST_ROOM, disk.f_blocks * disk.f_frsize // 50), _MOST_ROOM)
+    return blocks * disk.f_frsize - kept if disk.f_blocks else float("inf")

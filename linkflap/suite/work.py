@@ -29,7 +29,7 @@ from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.model.wait import pause
 from linkflap.harness.rundir import RunReader
-from linkflap.harness.rundir.files import LEAST_ROOM, room
+from linkflap.harness.rundir.files import room
 from linkflap.judging.service import BatchOutcome, judged
 from linkflap.spark_verify.spark import pandas_free, session
 from linkflap.suite.failures import UNKNOWN, kinds_of
@@ -159,6 +159,8 @@ def stop(recordings: list[Recording]) -> None:
 AGAIN: Final = 1
 """How often a run is recorded again after a failure of the environment."""
 LOOK_EVERY: Final = 0.1
+_ALMOST_FULL: Final = 1 << 20
+"""Bytes: with less room on the disk, a run that failed failed by that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +251,7 @@ class Workers:
             self.recordings.remove(ended)
             task, failure = self._tasks[ended.number], ended.failure()
             self._seconds[task.folder] = round(ended.seconds, 1)
-            if failure and room(task.folder.parent) < 4 * LEAST_ROOM:
+            if failure and room(task.folder.parent) < _ALMOST_FULL:
                 raise EnvironmentFailure(
                     f"the disk of {task.folder.parent} is full; make room, then use --resume"
                 )

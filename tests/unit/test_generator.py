@@ -157,6 +157,17 @@ def test_old_segments_are_deleted_only_where_what_is_judged_stays() -> None:
     assert not [f for one in deleting for f in one.schedule if f.fault.startswith("failover-")]
 
 
+def test_large_records_come_in_small_operations() -> None:
+    sizes = {
+        (int(w.options["value_size"]), int(w.options.get("records", 20)))
+        for number in range(400)
+        for w in generate(5, number, Coverage(), EVERY, guided=False).workloads
+        if "value_size" in w.options
+    }
+    assert {size for size, _ in sizes} == {1, 50, 2000, 20_000}
+    assert max(size * records for size, records in sizes) == 40_000
+
+
 def test_a_fault_waits_for_no_more_open_partitions_than_there_are() -> None:
     made = [generate(11, n, Coverage(), EVERY, guided=False) for n in range(300)]
     waiting = [

@@ -37,6 +37,7 @@ from linkflap.harness.model.history import (
 from linkflap.harness.model.scenario import TopicSpec, WorkloadSpec
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.rundir import Appender, Damage, RunReader, RunWriter, files
+from linkflap.harness.rundir.files import room
 from linkflap.harness.rundir.manifest import MANIFEST, content
 from linkflap.recording import run_end
 from linkflap.spark_verify.checks.finding_rows import FindingRow, packed, unpacked
@@ -742,3 +743,24 @@ def test_without_anomalies_the_columns_are_there(tmp_path: Path) -> None:
     parquet.write(tmp_path, [], [], run=str(tmp_path))
     assert pq.read_schema(tmp_path / parquet.FINDINGS_FILE).equals(parquet.FOUND)
     assert pq.read_schema(tmp_path / parquet.EXAMINED_FILE).equals(parquet.EXAMINED)
+
+
+@pytest.mark.parametrize(
+    ("size", "free", "left"),
+    [
+        (1 << 20, 300 << 10, 44 << 10),
+        (1 << 30, 100 << 20, (100 << 20) - (1 << 30) // 50),
+        (1 << 40, 1 << 30, (1 << 30) - (256 << 20)),
+        (1 << 40, 200 << 20, -(56 << 20)),
+        (0, 0, float("inf")),
+    ],
+    ids=["small disk", "a fiftieth", "large disk", "large disk, nearly full", "unknown"],
+)
+def test_room_leaves_some_of_the_disk_to_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, size: int, free: int, left: float
+) -> None:
+    disk = SimpleNamespace(
+        f_bfree=free >> 10, f_bavail=free >> 10, f_frsize=1 << 10, f_blocks=size >> 10
+    )
+    monkeypatch.setattr(os, "statvfs", lambda _: disk)
+    assert room(tmp_path) == left
