@@ -9,6 +9,7 @@ event: without a bite the verdict is unknown. The Python API plays one fault win
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -27,12 +28,20 @@ from linkflap.chaos.faults import (
 )
 from linkflap.chaos.faults.base import FaultBase
 from linkflap.chaos.faults.programs import there_are_recorded
-from linkflap.chaos.triggers import condition, known, recorded_only, unknown
+from linkflap.chaos.triggers import (
+    MIRRORED_AT_ONCE,
+    MIRRORED_LATER,
+    Condition,
+    condition,
+    known,
+    recorded_only,
+    unknown,
+)
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
 from linkflap.harness.model.events import FaultBite, FaultEnd, FaultHeal, FaultStart, Trigger
 from linkflap.harness.model.faults import KILL, REVERSE, UNCLEAN
 from linkflap.harness.model.guarantee import Guarantee
-from linkflap.harness.model.protocols import Bite, FaultWorld, Recorder
+from linkflap.harness.model.protocols import Administered, Bite, FaultWorld, Recorder
 from linkflap.harness.model.scenario import IN, IN_SYNC, OWN_GROUPS, FaultSpec, Scenario, group_of
 from linkflap.harness.model.texts import counted, nearest
 from linkflap.harness.model.topology import Topology
@@ -345,6 +354,8 @@ class FaultWindow:
 TRIGGER_DEADLINE = 60.0
 """Seconds that a fault waits for its condition, more on a busy machine. After that the fault is not
 played, and the verdict is unknown."""
+ARRIVES_WITHIN = 10.0
+"""Seconds in which what a dead mirror had brought is committed and read, more on a busy machine."""
 FOLLOWS_WITHIN = 600.0
 """Seconds that a fault waits for the fault that it follows, more on a busy machine."""
 HELD_FOR = 30.0
@@ -378,6 +389,7 @@ class Player:
             spec.id: [other.id for other in schedule if spec.id in condition(other.when).during]
             for spec in schedule
         }
+        self._schedule = tuple(schedule)
         self._under_way: dict[str, FaultSpec] = {}
         self._begun = {spec.id: threading.Event() for spec in schedule}
         self._begun_at: dict[str, int] = {}
@@ -476,8 +488,11 @@ class Player:
             )
             pause((began - now()) / 1e9 + spec.at, self._too_late)
             waited, holds = now(), waits.watch(spec, world)
+            hopeless = self._mirror_gone(spec, waits)
             until(
-                lambda: self._too_late() or holds() or self._ended_among(waits.during),
+                lambda: (
+                    self._too_late() or holds() or self._ended_among(waits.during) or hopeless()
+                ),
                 within=patient(TRIGGER_DEADLINE),
                 what=f"{spec.when} before fault {spec.id}",
                 every=0.005,
@@ -501,6 +516,39 @@ class Player:
         if not world.stopping:
             self._triggered(spec, waited, hit=True)
         return not world.stopping
+
+    def _mirror_gone(self, spec: FaultSpec, waits: Condition) -> Callable[[], bool]:
+        """A function that is false, and raises FaultError once a trigger can no longer come true:
+        the target's mirror has died, and no fault starts it again.
+
+        Not if another fault ends that mirror, or follows it with another: its death may be the
+        fault's. What the mirror had brought may still be read for a while, and longer while a fault
+        holds it up.
+        """
+        names = {name for name, _ in waits.triggers}
+        on = {spec.target, spec.on.back} if spec.on.link else {spec.target}
+        others = [other for other in self._schedule if other.target in on and other is not spec]
+        ends = any(other.name.fails_over or other.name.of_mirror for other in others)
+        if ends or not names & (MIRRORED_AT_ONCE | MIRRORED_LATER):
+            return lambda: False
+        since = 0.0
+
+        def look() -> bool:
+            nonlocal since
+            mirror = self._world.mirrors.get(spec.target)
+            busy = not names & MIRRORED_AT_ONCE and set(self._under_way) - {spec.id}
+            if mirror is None or isinstance(mirror, Administered) or mirror.alive or busy:
+                since = 0.0
+                return False
+            since = since or time.monotonic()
+            if names & MIRRORED_AT_ONCE or time.monotonic() - since >= patient(ARRIVES_WITHIN):
+                raise FaultError(
+                    f"the mirror of {spec.target} has died and nothing starts it again, so "
+                    f"{spec.when} cannot come true"
+                )
+            return False
+
+        return look
 
     def _too_late(self) -> bool:
         """Whether no fault is to begin any more."""

@@ -275,6 +275,11 @@ def _program_stopped(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool
     return sum(program.any_suspended for program in world.clients.programs(source(spec))) >= least
 
 
+MIRRORED_AT_ONCE: Final = frozenset({"handing-over", "mirror-holds", "partly-promoted"})
+"""Triggers that only a running mirror makes true: without its process they are false."""
+MIRRORED_LATER: Final = frozenset({"mirrored", SEEN_ON_BOTH_SIDES})
+"""Triggers that what a mirror has brought makes true, for a while after its death too."""
+
 Change = Callable[[FaultSpec, FaultWorld], Mapping[TopicPartition, int]]
 """Values that a trigger compares with those at the time when the fault began to wait."""
 CHANGES: Mapping[str, Change] = MappingProxyType({"leader-epoch-changed": epochs})

@@ -409,6 +409,38 @@ def test_a_condition_that_never_comes_true_is_a_fault_that_did_not_bite(
     assert events.of("trigger")[0]["hit"] is False
 
 
+@pytest.mark.parametrize(
+    ("when", "beside", "alive", "given_up"),
+    [
+        ("mirror-holds", [], False, True),
+        ("seen-on-both-sides", [], False, True),
+        ("seen-on-both-sides", [], True, False),
+        ("open-transactions", [], False, False),
+        ("seen-on-both-sides", ["mirror-kill"], False, False),
+        ("mirror-holds", ["failover-forced"], False, False),
+    ],
+)
+def test_a_fault_is_given_up_when_only_a_dead_mirror_could_let_it_begin(
+    monkeypatch: pytest.MonkeyPatch, when: str, beside: list[str], *, alive: bool, given_up: bool
+) -> None:
+    """Not if another fault ends that mirror: it may start it again."""
+    deadline = 30.0 if given_up else 0.05
+    monkeypatch.setattr(schedule, "TRIGGER_DEADLINE", deadline)
+    monkeypatch.setattr(schedule, "ARRIVES_WITHIN", 0.05)
+    monkeypatch.setattr(schedule, "FAULTS", dict.fromkeys(["link-cut", *beside], Obedient))
+    monkeypatch.setattr(triggers, "TRIGGERS", {when: lambda spec, world: False})
+    events = Events()
+    world = playable(events)
+    world.mirrors = {"A->B": SimpleNamespace(alive=alive)}
+    others = [replace(CUT, id=name, fault=name, when="after:cut") for name in beside]
+    player = schedule.Player([replace(CUT, when=when), *others], world, events)
+    player.start()
+    player.join(within=60, tick=lambda: None)
+    (why,) = (data["measured"] for data in events.of("fault-bite") if data["id"] == "cut")
+    dead = f"the mirror of A->B has died and nothing starts it again, so {when} cannot come true"
+    assert (why == dead) is given_up, why
+
+
 def overlapped(
     monkeypatch: pytest.MonkeyPatch,
     fault_class: type[Obedient],
