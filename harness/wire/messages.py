@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Final, Literal
 
 from kio.schema.errors import ErrorCode
@@ -33,6 +34,7 @@ Buffer = bytes | bytearray | memoryview
 Message = Any
 """A message of any API: kio generates the classes, one module for each."""
 LENGTH: Final = struct.Struct(">i")
+_SHORT: Final = struct.Struct(">h")
 _LARGEST_FRAME: Final = 128 << 20
 """Above the limit of brokers (socket.request.max.bytes, 100 MiB)."""
 Side = Literal["request", "response"]
@@ -99,9 +101,7 @@ def schema(api: str, version: int, side: Side) -> Schema:
     """The schema of an API (by kio's name: fetch, list_offsets, …). Raises ImportError for a
     version that kio does not have."""
     module = import_module(f"kio.schema.{api}.v{version}.{side}")
-    entity: Any = getattr(
-        module, "".join(word.capitalize() for word in api.split("_")) + side.capitalize()
-    )
+    entity: Any = getattr(module, api_name(api) + side.capitalize())
     header: Any = entity.__header_schema__
     return Schema(
         module=module,
@@ -112,6 +112,18 @@ def schema(api: str, version: int, side: Side) -> Schema:
         read_header=entity_reader(header),
         write_header=entity_writer(header),
     )
+
+
+@cache
+def newest(api: str) -> int:
+    """The newest version of an API that kio has."""
+    package = import_module(f"kio.schema.{api}")
+    return max(int(found.name.removeprefix("v")) for found in iter_modules(package.__path__))
+
+
+def api_name(api: str) -> str:
+    """The name of an API in Kafka's protocol guide: ListOffsets."""
+    return "".join(word.capitalize() for word in api.split("_"))
 
 
 def frame_length(head: Buffer) -> int:
@@ -153,6 +165,16 @@ def request_head(frame: Buffer) -> tuple[int, int, int]:
         raise Malformed(f"a request of {len(frame)} bytes")
     key, version, correlation = REQUEST_HEAD.unpack_from(frame)
     return key, version, correlation
+
+
+def client_id(frame: Buffer) -> bytes:
+    """The client id of a request frame; empty if it has none, or is cut within it. Its place is the
+    same in all versions of the header that have one."""
+    view = memoryview(frame)[REQUEST_HEAD.size :]
+    if len(view) < _SHORT.size:
+        return b""
+    (length,) = _SHORT.unpack_from(view)
+    return bytes(view[_SHORT.size :][: max(0, length)])
 
 
 def decode_request(api: str, version: int, frame: Buffer) -> Message:

@@ -531,6 +531,38 @@ def test_a_malformed_frame_ends_its_connection_alone(
     asyncio.run(play())
 
 
+@pytest.mark.parametrize(
+    ("key", "name", "newest"),
+    [(FETCH, "Fetch", 18), (LIST_OFFSETS, "ListOffsets", messages.newest("list_offsets"))],
+)
+def test_brokers_that_speak_a_newer_version_are_named(
+    leader: Leader, key: int, name: str, newest: int
+) -> None:
+    client = b"broker-2-fetcher-0"
+    head = struct.pack(">hhih", key, newest + 1, 1, len(client)) + client
+
+    async def play() -> None:
+        async with Serving(leader) as serving:
+            await serving.closes("INTERNAL", framed(head + b"\0" * 20))
+            await asyncio.wait_for(serving._listeners.refused, 5)
+
+    with pytest.raises(
+        InputError, match=rf"send {name} v{newest + 1}, and the shadow speaks .*mm2"
+    ):
+        asyncio.run(play())
+
+
+@pytest.mark.parametrize("client", [b"", b"\0", b"\xff\xff", struct.pack(">h", 6) + b"client"])
+def test_only_brokers_can_end_a_shadow_with_a_newer_version(leader: Leader, client: bytes) -> None:
+    async def play() -> None:
+        async with Serving(leader) as serving:
+            head = struct.pack(">hhi", FETCH, messages.newest("fetch") + 1, 1)
+            await serving.closes("INTERNAL", framed(head + client))
+            assert not serving._listeners.refused.done()
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize("version", CLIENT_FETCHES)
 def test_clients_of_every_version_are_sent_to_a_follower(leader: Leader, version: int) -> None:
     ask(leader, FETCH, "fetch", 17, fetch(17, broker=2, offset=4, last=3))

@@ -92,7 +92,7 @@ class Shadow:
         try:
             if taking_over:
                 work.append(asyncio.create_task(self.takeover.run()))
-                await _done(work[0], self.membership.beating)
+                await _done(work[0], self.membership.beating, self._listeners.refused)
             await self._mirror(work)
         finally:
             for task in work:
@@ -113,13 +113,14 @@ class Shadow:
         work += [tending, following, syncing, jumping]
         if self.journal.notes.phase == "mirroring":
             asked = asyncio.create_task(self._wants_failover.wait())
-            await _done(asked, following, syncing, jumping, tending, self.membership.beating)
+            beating, refused = self.membership.beating, self._listeners.refused
+            await _done(asked, following, syncing, jumping, tending, beating, refused)
         for task in (following, syncing, jumping):
             task.cancel()
         # or they would interfere with the failover
         await asyncio.wait([following, syncing, jumping])
         work.append(asyncio.create_task(self.failover.run()))
-        await _done(work[-1], tending, self.membership.beating)
+        await _done(work[-1], tending, self.membership.beating, self._listeners.refused)
 
     async def _planned(self) -> bool:
         """Plans the takeover. Returns False when a failover is requested before anything was
@@ -199,7 +200,7 @@ class Shadow:
         self.log.lead(partition, partition.leader_epoch)
 
 
-async def _done(work: asyncio.Task[Any], *beside: asyncio.Task[Any]) -> None:
+async def _done(work: asyncio.Task[Any], *beside: asyncio.Future[Any]) -> None:
     """Returns when `work` is done. Raises the exception of the first task that fails."""
     left = {work, *beside}
     while not work.done():

@@ -17,6 +17,7 @@ from typing import Final
 
 from linkflap.harness.mirrors.shadow.batches import end_of
 from linkflap.harness.mirrors.shadow.partition import MirroredLog, Partition
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.messages import Buffer, Error, Message, Pieces
 
@@ -27,6 +28,8 @@ _APIS: Final = {
     LIST_OFFSETS: "list_offsets",
     EPOCH_ENDS: "offset_for_leader_epoch",
 }
+_FETCHERS: Final = b"broker-"
+"""How the client ids of followers begin: `broker-1-fetcher-0`."""
 LATEST = -1
 _NOTHING: Final = timedelta()
 _NOT_LED: Final[dict[str, Message]] = {"error_code": Error.not_leader_or_follower}
@@ -44,10 +47,20 @@ class Leader:
     async def answer(
         self, key: int, version: int, correlation: int, frame: Buffer
     ) -> Pieces | None:
-        """The framed response to a broker's request; None for other APIs."""
+        """The framed response to a broker's request; None for other APIs. Raises InputError for a
+        version that is newer than the shadow: a follower asks for no older one (it takes the
+        version from its metadata.version, not from ApiVersions)."""
         api = _APIS.get(key)
         if api is None:
             return None
+        newest = messages.newest(api)
+        if version > newest and messages.client_id(frame).startswith(_FETCHERS):
+            name = messages.api_name(api)
+            raise InputError(
+                f"the brokers of the destination of {self._log.config.link} send {name} v{version},"
+                f" and the shadow speaks {name} up to v{newest}; mirror onto that Kafka with "
+                "--mirror mm2 or cluster-mirroring, or use a release there"
+            )
         request = messages.decode_request(api, version, frame)
         if key == FETCH:
             body = await self._fetch(request, version)

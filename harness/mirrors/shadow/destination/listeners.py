@@ -32,7 +32,7 @@ from linkflap.harness.mirrors.shadow.destination.leader import (
     refused_partition,
 )
 from linkflap.harness.mirrors.shadow.partition import MirroredLog, Partition
-from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import Connections
@@ -153,10 +153,14 @@ class Listeners:
         self._log, self._leader, self._real = mirrored, leader, mirrored.config.real
         self._listening: list[asyncio.Task[None]] = []
         self._serving: set[asyncio.Task[None]] = set()
+        self.refused: asyncio.Future[None]
+        """Made by `start`. Fails with InputError once brokers have asked for what no shadow can
+        answer, so that waiting for them is useless."""
 
     async def start(self) -> None:
         """Binds the ports. Raises EnvironmentFailure when one is in use."""
         config = self._log.config
+        self.refused = asyncio.get_running_loop().create_future()
         for name, port in config.listeners.items():
             try:
                 listening = socket.create_server(
@@ -213,6 +217,9 @@ class Listeners:
                 await stream.write(answer)
         except (OSError, EOFError, Unanswered):
             pass  # the peer disconnected, or the broker that its requests are relayed to
+        except InputError as error:
+            if not self.refused.done():
+                self.refused.set_exception(error)
         except Malformed as error:
             log.warning("a connection to %s ends: %s", listener, error)
         finally:
