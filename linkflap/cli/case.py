@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from linkflap.cli.output import check_keep, check_store
+from linkflap.cli.output import check_keep, check_store, say
 from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID, InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 
@@ -222,7 +222,7 @@ def run(
 ) -> int:
     """Plays case NAME on real brokers, on each --kafka in turn, and stores the results."""
     from linkflap.chaos.cases import case_named
-    from linkflap.chaos.cases.runner import check
+    from linkflap.chaos.cases.runner import check, run_and_store
 
     each = case_named(name)
     if keep is not None:
@@ -233,8 +233,11 @@ def run(
     for variant in variants:
         check(each, variant)
     check_store(store)
-    with _benches(keep) as benches:
-        results = [_played(each, variant, count, store, benches) for variant in variants]
+    with benches_in(keep) as benches:
+        results = [
+            run_and_store(each, variant, store, count=count, benches=benches, report=say)
+            for variant in variants
+        ]
     if as_json:
         click.echo(json.dumps([of_result(result) for result in results], default=str))
     return _worst([result.exit_code for result in results])
@@ -271,8 +274,7 @@ def matrix(
     Without NAMES, and of several that a name matches, cases that cannot be played with --client or
     --transactions are left out.
     """
-    from linkflap.chaos.cases.results import load, tallies
-    from linkflap.chaos.cases.runner import check, exit_code, version_of
+    from linkflap.chaos.cases.runner import check, run_missing
     from linkflap.suite.folder import shard as shard_of
 
     part, parts = shard_of(shard)
@@ -285,26 +287,11 @@ def matrix(
     for each, variant in every:
         check(each, variant)
     check_store(store)
-    stored = {} if again else tallies(load(store))
-    codes = []
-    with _benches(None) as benches:
-        for each, variant in sorted(
-            every[part::parts], key=lambda one: (one[1].kafka, repr(one[0].topology))
-        ):
-            known = stored.get(
-                (each.name, version_of(variant), variant.client, variant.transactions)
-            )
-            if known and known.runs >= (count or each.runs):
-                expected = each.expectation(variant, known.version)
-                codes.append(
-                    exit_code(expected, shown=known.shown, runs=known.runs, needed=each.runs)
-                )
-                click.echo(
-                    f"{each.name} on {variant.title}: stored already; exit {codes[-1]}", err=True
-                )
-            else:
-                codes.append(_played(each, variant, count, store, benches).exit_code)
-    return _worst(codes)
+    with benches_in(None) as benches:
+        played = run_missing(
+            every[part::parts], store, count=count, again=again, benches=benches, report=say
+        )
+        return _worst(list(played))
 
 
 def _named(names: Sequence[str], client: str | None, transactions: str | None) -> Collection[Case]:
@@ -327,7 +314,7 @@ def _is_played_by(each: Case, client: str | None, transactions: str | None) -> b
 
 
 @contextmanager
-def _benches(keep: Path | None) -> Iterator[Benches]:
+def benches_in(keep: Path | None) -> Iterator[Benches]:
     """Deployments in the folder `keep`, or in a temporary folder, which is removed even if this
     process is killed."""
     from linkflap.chaos.cases.runner import Benches
@@ -342,35 +329,6 @@ def _benches(keep: Path | None) -> Iterator[Benches]:
         Benches(temporary / "runs") as benches,
     ):
         yield benches
-
-
-def _played(
-    each: Case, variant: Variant, count: int | None, store: Path, benches: Benches
-) -> CaseResult:
-    from linkflap.chaos.cases.results import row
-    from linkflap.chaos.cases.results import store as stored
-    from linkflap.chaos.cases.runner import run_case
-
-    wanted = count or each.runs
-    click.echo(f"{each.name} on {variant.title}: {wanted} run{'s' if wanted > 1 else ''}", err=True)
-    result = run_case(
-        each,
-        variant,
-        count=count,
-        benches=benches,
-        report=lambda line: click.echo(f"  {line}", err=True),
-    )
-    path = stored(store, row(each, result))
-    expected = result.expected
-    expectation = (
-        f"expected: {expected.words}" if expected else "nothing is expected of this release"
-    )
-    click.echo(
-        f"{each.name} on {variant.title}: {result.words}; {expectation}; exit {result.exit_code}; "
-        f"stored in {path}",
-        err=True,
-    )
-    return result
 
 
 def _worst(codes: Collection[int]) -> int:

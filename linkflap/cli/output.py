@@ -47,6 +47,11 @@ def options(*every: Callable[[Command], Command]) -> Callable[[Command], Command
     return add
 
 
+def say(text: str) -> None:
+    """Prints a line on standard error."""
+    click.echo(text, err=True)
+
+
 STANDARD_OUTPUT: Final = 1
 _lines_out = False
 

@@ -24,15 +24,19 @@ if TYPE_CHECKING:
 SMOKE: Final = "smoke"
 NIGHTLY: Final = "nightly"
 SOAK: Final = "soak"
+KIP: Final = "kip"
 OWN: Final = "own"
 REGRESSION: Final = "regression"
 MERGE: Final = "merge"
 RUNS: Final = {OWN: 10}
-LASTS: Final = {SMOKE: "3m", NIGHTLY: "8h", SOAK: "8h", OWN: "336h", REGRESSION: "336h"}
-SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, SOAK: 600.0, OWN: 1.0, REGRESSION: 0.0}
+LASTS: Final = {SMOKE: "3m", NIGHTLY: "8h", SOAK: "8h", KIP: "1h", OWN: "336h", REGRESSION: "336h"}
+SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, SOAK: 600.0, KIP: 1200.0, OWN: 1.0, REGRESSION: 0.0}
 """Seconds for shrinking, for each failure."""
-ALIKE: Final = {SMOKE: 1, NIGHTLY: 3, SOAK: 3, OWN: 3, REGRESSION: 1}
+ALIKE: Final = {SMOKE: 1, NIGHTLY: 3, SOAK: 3, KIP: 3, OWN: 3, REGRESSION: 1}
 """How many failures of one kind are shrunk."""
+_NAMED: Final = (SMOKE, NIGHTLY, SOAK, KIP, REGRESSION)
+_WIDE: Final = (NIGHTLY, KIP)
+"""The suites that draw from all topologies, and from two mirrors."""
 
 
 def following(plan: Plan, last: Path | None) -> Plan:
@@ -119,8 +123,8 @@ def created_plan(path: Path, plan: Plan) -> SuiteFolder:
 def only_of(names: Sequence[str]) -> str | None:
     if len(names) > 1:
         raise InputError(
-            f"{names[1]!r} is a second name; give only one of {SMOKE}, {NIGHTLY}, {SOAK}, "
-            f"{REGRESSION} or a scenario file"
+            f"{names[1]!r} is a second name; give only one of {', '.join(_NAMED)} or "
+            "a scenario file"
         )
     return names[0] if names else None
 
@@ -148,11 +152,11 @@ def kind_of(
             if commands(scenario) or own_builds(scenario)
             else Path(name).read_text()
         )
-    if name is None or name not in (SMOKE, NIGHTLY, SOAK, REGRESSION):
+    if name is None or name not in _NAMED:
         what = f"there is no suite {name!r}" if name else "no suite is named"
         raise InputError(
-            f"{what}; give {SMOKE}, {NIGHTLY}, {SOAK}, {REGRESSION} or a scenario file, or resume "
-            "a suite with --resume SUITEDIR"
+            f"{what}; give {', '.join(_NAMED)} or a scenario file, or resume a "
+            "suite with --resume SUITEDIR"
         )
     return name, ""
 
@@ -183,13 +187,34 @@ def bounds_of(
     from linkflap.suite import rounds
 
     return GeneratorBounds(
-        topologies=tuple(topologies) or (ALL if kind == NIGHTLY else ALL[:1]),
-        mirrors=tuple(mirrors) or (("shadow", "mm2") if kind == NIGHTLY else ("shadow",)),
+        topologies=tuple(topologies) or (ALL if kind in _WIDE else ALL[:1]),
+        mirrors=tuple(mirrors) or (("shadow", "mm2") if kind in _WIDE else ("shadow",)),
         faults=tuple(faults) or (rounds.faults(runtime) if kind == SOAK else ()),
         kafka=tuple(map(full_path, _named(kafka))) or (DEFAULT_KAFKA,),
         clients=_named(clients) or (LIBRDKAFKA,),
         runtime=runtime,
     )
+
+
+def cases_of(kind: str, names: Sequence[str], kafka: Sequence[str]) -> tuple[str, ...]:
+    """The names of the cases that a suite plays too. Raises InputError for a case that does not
+    exist, and where no suite or no single Kafka would play them."""
+    from linkflap.chaos.cases import cases_named
+
+    if kind != KIP:
+        if names:
+            raise InputError(
+                f"--cases is for suite {KIP}, and suite {kind} plays no cases of your choice; "
+                "leave it out, or play them alone: linkflap case matrix"
+            )
+        return ()
+    if len(_named(kafka)) > 1:
+        raise InputError(
+            f"suite {KIP} is about one Kafka, and --kafka names {len(_named(kafka))}; play a suite "
+            "for each, the later one with --against the directory of the earlier one"
+        )
+    found = (each.name for name in names or ("KIP-*",) for each in cases_named(name))
+    return tuple(dict.fromkeys(found))
 
 
 def _named(given: Sequence[str]) -> tuple[str, ...]:
@@ -201,17 +226,19 @@ def _named(given: Sequence[str]) -> tuple[str, ...]:
 
 
 @click.command()
-@click.argument("names", metavar="smoke|nightly|soak|regression|FILE|merge DIR DIR...", nargs=-1)
+@click.argument(
+    "names", metavar="smoke|nightly|soak|kip|regression|FILE|merge DIR DIR...", nargs=-1
+)
 @click.option(
     "--for",
     "lasts",
     metavar="TIME",
-    help="How long to generate runs: 20m, 8h; smoke has 3m, nightly and soak 8h.",
+    help="How long to generate runs: 20m, 8h; smoke has 3m, kip 1h, nightly 8h.",
 )
 @click.option(
     "--shrink",
     metavar="TIME",
-    help="How long to shrink each failure, up to three of a kind; smoke has 90s, nightly 20m.",
+    help="How long to shrink each failure, up to three of a kind; smoke has 90s, others 20m.",
 )
 @click.option("--runs", type=click.IntRange(min=1), help="End after this many runs; 10 for a FILE.")
 @click.option(
@@ -251,6 +278,12 @@ def _named(given: Sequence[str]) -> tuple[str, ...]:
     multiple=True,
     metavar="LIBRARY,...",
     help="Client libraries: each run uses one of them, or alternates between all.",
+)
+@click.option(
+    "--cases",
+    multiple=True,
+    metavar="CASE",
+    help="Cases of suite kip, also as 'KIP-1163-*'; may be repeated; by default 'KIP-*'.",
 )
 @click.option(
     "--runtime",
@@ -327,6 +360,7 @@ def suite(
     faults: Sequence[str],
     kafka: Sequence[str],
     clients: Sequence[str],
+    cases: Sequence[str],
     runtime: str,
     part: str | None,
     fresh: bool,
@@ -345,11 +379,13 @@ def suite(
     """Generates scenarios, or repeats one FILE.toml. Runs and judges them, and keeps those that
     fail.
 
-    soak uses the same clusters and links for all its runs. regression plays every case of
-    docs/track-record.md that was reproduced, and expects to reproduce it again. merge joins the
+    soak uses the same clusters and links for all its runs. kip plays the cases of KIPs on one build
+    of Kafka, then generated runs, and ends with one table of verdicts. regression plays every case
+    of docs/track-record.md that was reproduced, and expects to reproduce it again. merge joins the
     suite directories of all shards of one suite.
 
-    `linkflap suite smoke`, `linkflap suite nightly --for 8h`, `linkflap suite --resume SUITEDIR`
+    `linkflap suite smoke`, `linkflap suite nightly --for 8h`, `linkflap suite kip --kafka
+    ./build/libs`, `linkflap suite --resume SUITEDIR`
     """
     from linkflap.cli import suite_work
     from linkflap.harness.version import VERSION
@@ -389,6 +425,7 @@ def suite(
         fresh=own_clusters(kind, fresh=fresh),
         until_fail=until_fail,
         reach=tuple(reach),
+        cases=cases_of(kind, cases, kafka),
         replays=replays,
         shrink_seconds=folders.seconds(shrink, "--shrink") if shrink else SHRINK[kind],
         alike=ALIKE[kind],

@@ -16,9 +16,11 @@ import click
 
 from linkflap.chaos import scenario_file
 from linkflap.chaos.cases.results import reproduced
+from linkflap.chaos.cases.runner import needs, run_missing
 from linkflap.chaos.generator import Coverage, cells_of, generate
 from linkflap.chaos.schedule import describe
-from linkflap.cli.output import annotate, check_output, new_folder
+from linkflap.cli.case import benches_in
+from linkflap.cli.output import annotate, check_output, new_folder, say
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.scenario import Scenario, libraries
 from linkflap.harness.model.topology import Topology
@@ -29,7 +31,7 @@ from linkflap.suite import merge as shards
 from linkflap.suite import page as pages
 from linkflap.suite import regression, rounds
 from linkflap.suite import summary as summaries
-from linkflap.suite.folder import SuiteFolder
+from linkflap.suite.folder import CASES, SuiteFolder
 from linkflap.suite.regression import REGRESSION
 from linkflap.suite.triage import triage
 from linkflap.suite.work import Suite, Workers
@@ -92,8 +94,13 @@ def work(folder: SuiteFolder, junit: Path | None, before: SuiteFolder | None = N
     with folder.held(), full_disk_named(folder):
         _say_disk(folder)
         if folder.plan.name == regression.REGRESSION:
-            regression.run(folder, _say)
+            regression.run(folder, say)
         else:
+            with benches_in(None) as benches:
+                for _ in run_missing(
+                    folder.plan.played_cases, folder.root / CASES, benches=benches, report=say
+                ):
+                    pass
             _explore(folder)
         found = _came_to(folder)
         if before is not None:
@@ -166,10 +173,10 @@ def _explore(folder: SuiteFolder) -> None:
         if not plan.fresh:
             works.record = ends.enter_context(closing(rounds.Rounds(folder))).start
         ends.callback(works.close)
-        Suite(folder=folder, works=works, say=_say).run()
+        Suite(folder=folder, works=works, say=say).run()
     if plan.replays:
         with closing(Workers(jobs=plan.jobs, batch=plan.batch, runtime=runtime)) as replays:
-            triage(folder, replays, _say)
+            triage(folder, replays, say)
 
 
 def merge(paths: Sequence[Path], out: Path | None, junit: Path | None) -> int:
@@ -186,10 +193,6 @@ def merge(paths: Sequence[Path], out: Path | None, junit: Path | None) -> int:
         text = f"{found.text}\nIncomplete: shard {', '.join(missing)} was not merged.\n"
         found = replace(found, text=text, verdict=worst([found.verdict, Verdict.UNKNOWN]))
     return _said(folder, found, junit, f"merged from {len(parts)} shards")
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)
 
 
 def _say_disk(folder: SuiteFolder) -> None:
@@ -223,6 +226,9 @@ def show_scenarios(plan: Plan, name: str | None) -> int:
     elif plan.name == REGRESSION:
         _cases(plan)
     else:
+        for each, variant in plan.played_cases:
+            wanted = needs(each, variant)
+            click.echo(f"{each.name} on {variant.title}{f': NEEDS {wanted}' if wanted else ''}")
         _generated(plan)
     return 0
 

@@ -3,6 +3,8 @@
 
 suite.json                 Plan: its options, written before it starts and never changed
 given.toml                 the scenario that every run repeats, if the user gave one
+cases/                     the results of the cases that a suite plays too, as `linkflap case run`
+                           stores them
 results.jsonl              Result, one line for each verdict; fsync after each
 scenarios/0007.toml        the scenario of run 7; written before the run starts, never changed
 runs/0007/                 the run directory of run 7 until its verdict; kept if the run failed
@@ -29,6 +31,9 @@ import msgspec
 from msgspec import Meta
 
 from linkflap.chaos import scenario_file
+from linkflap.chaos.cases import case_named
+from linkflap.chaos.cases.bench import Variant
+from linkflap.chaos.cases.case import Case
 from linkflap.chaos.generator import Coverage, GeneratorBounds, generate
 from linkflap.chaos.generator.coverage import check_pattern
 from linkflap.harness.machine import untrusted_files
@@ -44,6 +49,7 @@ from linkflap.suite.observed import STATES
 SUITE: Final = "suite.json"
 RESULTS: Final = "results.jsonl"
 GIVEN: Final = "given.toml"
+CASES: Final = "cases"
 _WRITTEN_BELOW: Final = 3
 """How deep a suite changes its directory: failures/<name>/<file>. Below are run directories."""
 
@@ -148,10 +154,15 @@ class SuiteFolder:
                 f"{FORMAT}; use the version of linkflap that began the suite"
             )
         bounds, (part, of) = plan.bounds, plan.shard
-        if not (part < of and bounds.topologies and set(bounds.mirrors) <= MIRRORS.keys()):
+        if not (
+            part < of
+            and bounds.topologies
+            and bounds.kafka
+            and set(bounds.mirrors) <= MIRRORS.keys()
+        ):
             raise InputError(
-                f"{root / SUITE} has a shard, topologies or mirrors that no suite has; begin a new "
-                "suite"
+                f"{root / SUITE} has a shard, topologies, mirrors or a Kafka that no suite has; "
+                "begin a new suite"
             )
         folder = cls(root, plan)
         for path, what in untrusted_files.special_entries(root):
@@ -330,7 +341,8 @@ class Plan:
     none is generated. `reach` has patterns of cells (`chaos.generator.coverage`), or of parts of
     cells; some run must hit each of them. A merged suite has the numbers of its shards in `merged`,
     and in `shards` how many there should be. `nights` are earlier suites, and `before` is their
-    coverage: how many of their runs hit each cell.
+    coverage: how many of their runs hit each cell. `cases` are the names of the cases that are
+    played before the runs.
     """
 
     name: str
@@ -349,6 +361,7 @@ class Plan:
     alike: Few = 3
     given: str = ""
     reach: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
     merged: tuple[Count, ...] = ()
     shards: Count = 0
     before: Mapping[str, Count] = field(default_factory=dict)
@@ -374,6 +387,23 @@ class Plan:
         if not self.given:
             # Raises InputError if no scenario can be drawn: before the baseline, and not after it.
             generate(self.seed, 1, Coverage(), self.bounds, guided=False)
+
+    @property
+    def played_cases(self) -> list[tuple[Case, Variant]]:
+        """The cases of this shard, each with the first Kafka of the bounds and the case's own first
+        client and transaction protocol. Raises InputError for a case that does not exist."""
+        part, of = self.shard
+        return [
+            (
+                each,
+                Variant(
+                    kafka=self.bounds.kafka[0],
+                    client=each.clients[0],
+                    transactions=each.protocols[0],
+                ),
+            )
+            for each in map(case_named, self.cases[part::of])
+        ]
 
     @property
     def disk(self) -> int:

@@ -30,13 +30,15 @@ from linkflap.suite.failures import (
     reports_in,
     write_report,
 )
-from linkflap.suite.folder import Plan, SuiteFolder
+from linkflap.suite.folder import CASES, Plan, SuiteFolder
 
-_ALIKE: Final = ("name", "seed", "bounds", "guided", "given", "before", "linkflap", "format")
+_ALIKE: Final = (
+    *("name", "seed", "bounds", "guided", "given", "cases", "before", "linkflap", "format"),
+)
 """The fields of `Plan` that are equal in all shards of one suite."""
 _AT_ONCE: Final = 1 << 20
 Named = TypeVar("Named", bound=Hashable)
-_FOLDERS: Final = ("scenarios", "passed", "runs", "cases")
+_FOLDERS: Final = ("scenarios", "passed", "runs", CASES)
 
 
 def merge(parts: Sequence[SuiteFolder], root: Path) -> SuiteFolder:
@@ -74,7 +76,7 @@ def _fill(folder: SuiteFolder, parts: Sequence[SuiteFolder]) -> None:
         entries = sorted(
             (one for part in parts for one in regression.entries(part)), key=lambda one: one.number
         )
-        write_document(root / regression.CASES, entries)
+        write_document(root / regression.ENTRIES, entries)
     _failures(parts, folder)
     for result in sorted(
         (result for part in parts for result in part.results), key=lambda result: result.number

@@ -24,10 +24,19 @@ from linkflap.suite import regression
 from linkflap.suite.failures import FailureGroup, failures
 from linkflap.suite.folder import RunResult, SuiteFolder
 from linkflap.suite.observed import STATES
-from linkflap.suite.summary import came_to, never_true, night, per_hour, strikes, unreached
+from linkflap.suite.summary import (
+    came_to,
+    cases_of,
+    never_true,
+    night,
+    per_hour,
+    strikes,
+    unreached,
+)
 from linkflap.suite.triage import EVIDENCE
 from linkflap.topologies import parse
 
+_NOT_PLAYED: Final = "not played"
 _CREW: Final = re.compile("clients/[^/]*/")
 
 
@@ -42,7 +51,7 @@ def write(folder: SuiteFolder) -> Path:
 def _of_runs(folder: SuiteFolder) -> Page:
     results, plan = folder.results, folder.plan
     counts = Counter(result.verdict for result in results)
-    again = sum(result.again for result in results)
+    again, cases = sum(result.again for result in results), cases_of(folder)
     return Page(
         verdict=came_to(folder),
         title=f"suite {plan.name}",
@@ -57,9 +66,26 @@ def _of_runs(folder: SuiteFolder) -> Page:
             *_baseline(results, given=bool(plan.given)),
             *(f"Required, and never reached: {wanted}." for wanted in unreached(folder)),
         ),
-        failures=tuple(_failures(folder)),
+        failures=(
+            *(
+                Failure(kind=f"case {one.name}", runs=[], cause=one.result, command=one.command)
+                for one in cases
+                if one.verdict is Verdict.INVALID
+            ),
+            *_failures(folder),
+        ),
         columns=("verdict", "run", "mirror", "topology", "faults", "failed as", "why", "seconds"),
-        rows=tuple(_row(folder, result) for result in sorted(results, key=_worst_first)),
+        rows=(
+            *(
+                Row(
+                    verdict=_NOT_PLAYED if one.verdict is Verdict.NOT_DUE else one.verdict,
+                    name=f"case {one.name}",
+                    cells=("", "", "", "", one.result, ""),
+                )
+                for one in cases
+            ),
+            *(_row(folder, result) for result in sorted(results, key=_worst_first)),
+        ),
         tables=() if plan.given else (*_trend(folder), *_tables(results, plan.bounds)),
     )
 
@@ -282,7 +308,7 @@ def _of_cases(folder: SuiteFolder) -> Page:
                 )
                 if one.number in known
                 else Row(
-                    verdict="not played",
+                    verdict=_NOT_PLAYED,
                     name=one.title,
                     cells=("", f"{one.shown} of {one.runs}", ""),
                 )

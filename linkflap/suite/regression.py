@@ -32,13 +32,13 @@ from linkflap.harness.model.errors import InputError, LinkflapError
 from linkflap.harness.model.texts import in_markdown
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.harness.rundir import write_document
-from linkflap.suite.folder import Count, RunResult, SuiteFolder
+from linkflap.suite.folder import CASES, Count, RunResult, SuiteFolder
 
 REGRESSION: Final = "regression"
 BY_CHANCE: Final = 0.05
 """Limit for calling a case invalid. It applies to the probability that a case with the rate of its
 stored result is reproduced in no run of this regression."""
-CASES: Final = "cases.json"
+ENTRIES: Final = "cases.json"
 _VERDICTS: Final = {Outcome.REPRODUCED: Verdict.VALID, Outcome.NOT_REPRODUCED: Verdict.INVALID}
 
 
@@ -70,12 +70,12 @@ def write_entries(folder: SuiteFolder, known: Sequence[KnownCase] | None = None)
         )
         for number, one in enumerate(reproduced() if known is None else known)
     ]
-    write_document(folder.root / CASES, entries[part::of])
+    write_document(folder.root / ENTRIES, entries[part::of])
 
 
 def entries(folder: SuiteFolder) -> list[Entry]:
     """The cases of a suite, from cases.json. Raises InputError if it cannot be read."""
-    path = folder.root / CASES
+    path = folder.root / ENTRIES
     try:
         return untrusted_files.decoded(untrusted_files.content(path), list[Entry])
     except (OSError, msgspec.DecodeError) as error:
@@ -110,7 +110,7 @@ def run(folder: SuiteFolder, say: Callable[[str], None], play: Play | None = Non
             played = (play or until_shown)(entry, benches)
             ended = round(before + time.monotonic() - began, 1)
             folder.append(result_of(entry, played, ended=ended))
-            store(folder.root / "cases", row(case_named(entry.case), played))
+            store(folder.root / CASES, row(case_named(entry.case), played))
             say(f"{folder.results[-1].verdict:8} {entry.title}: {played.words}")
 
 

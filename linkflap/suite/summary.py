@@ -6,28 +6,31 @@ A suite can also be compared with an earlier one (`--against`), such as that of 
 failures are new, gone, more frequent or less frequent. A failure is a kind of anomaly, or a reason
 for an unknown verdict, in the runs that have it. Rates have Wilson's intervals (95 %). Only where
 those of both suites do not overlap is a difference `shown`: a failure that was never seen before
-may be a rare one that the earlier suite missed.
+may be a rare one that the earlier suite missed. Of the cases that a suite plays (`Plan.cases`), the
+rates at which they showed are compared in the same way.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypedDict
 from xml.etree import ElementTree
 
-from linkflap.chaos.cases import case
+from linkflap.chaos.cases import case, runner
+from linkflap.chaos.cases.results import load, tallies
 from linkflap.chaos.faults import FAULTS
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.texts import counted, in_markdown, printable
-from linkflap.harness.model.verdict import Verdict, worst
+from linkflap.harness.model.verdict import ORDER, Verdict, worst
 from linkflap.harness.rundir import write_document
 from linkflap.suite import rounds
 from linkflap.suite.failures import failures
-from linkflap.suite.folder import Night, Plan, RunResult, SuiteFolder
+from linkflap.suite.folder import CASES, Night, Plan, RunResult, SuiteFolder
 from linkflap.suite.regression import REGRESSION
 from linkflap.suite.shrink import Rate
 
@@ -48,9 +51,64 @@ def unreached(folder: SuiteFolder) -> list[str]:
     ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseOfSuite:
+    """A case that the suite plays. It showed in `shown` of `runs`.
+
+    Valid: as was expected of the release; invalid: not as expected; unknown: nothing was expected,
+    or there are too few runs; not due: the Kafka lacks what the case needs.
+    """
+
+    name: str
+    verdict: Verdict
+    result: str
+    shown: int
+    runs: int
+    command: str
+
+
+def cases_of(folder: SuiteFolder) -> list[CaseOfSuite]:
+    """The cases of a suite with their results, the worst first."""
+    stored = tallies(load(folder.root / CASES))
+    found = []
+    for each, variant in folder.plan.played_cases:
+        version = runner.version_of(variant)
+        tally = stored.get((each.name, version, variant.client, variant.transactions))
+        verdict, result = Verdict.UNKNOWN, "not played"
+        if tally is not None:
+            expected = each.expectation(variant, version)
+            code = runner.exit_code(expected, shown=tally.shown, runs=tally.runs, needed=each.runs)
+            verdict = _BY_CODE[code]
+            result = f"{tally.outcome} {case.words(tally.shown, tally.runs)}"
+            if tally.outcome is case.Outcome.NEEDS:
+                verdict, result = Verdict.NOT_DUE, f"NEEDS {tally.why}"
+            elif not tally.runs:
+                verdict, result = Verdict.UNKNOWN, tally.why
+            elif not tally.shown and tally.runs < each.runs:
+                result = case.too_few(tally.runs, each.runs)
+            else:
+                result += f"; {expected.words if expected else 'nothing is expected'}"
+        found.append(
+            CaseOfSuite(
+                name=each.name,
+                verdict=verdict,
+                result=result,
+                shown=tally.shown if tally else 0,
+                runs=tally.runs if tally else 0,
+                command=f"linkflap case run {each.name} --kafka {shlex.quote(variant.kafka)}",
+            )
+        )
+    return sorted(found, key=lambda one: -ORDER.index(one.verdict))
+
+
+_BY_CODE: Final = {verdict.exit_code: verdict for verdict in ORDER[1:]}
+
+
 def came_to(folder: SuiteFolder) -> Verdict:
-    """The worst verdict of all runs; at best unknown if a pattern of `Plan.reach` was never hit."""
+    """The worst verdict of all runs and cases; at best unknown if a pattern of `Plan.reach` was
+    never hit."""
     found = verdict_of(folder.results)
+    found = worst([found, *(one.verdict for one in cases_of(folder))])
     return worst([found, Verdict.UNKNOWN]) if unreached(folder) else found
 
 
@@ -77,7 +135,7 @@ def summary(folder: SuiteFolder) -> str:
         "",
         *_rates(folder),
         *_unreached(folder),
-        *_failures(folder),
+        *(_verdicts(folder) if folder.plan.cases else _failures(folder)),
         *rounds.table(folder),
         *_coverage(results),
     ]
@@ -108,11 +166,18 @@ def junit(folder: SuiteFolder, names: Mapping[int, str] | None = None) -> bytes:
     """
     results, missing = folder.results, unreached(folder)
     suite = ElementTree.Element("testsuite", name=printable(f"linkflap suite {folder.plan.name}"))
-    suite.set("tests", str(len(results) + len(folder.plan.reach)))
-    suite.set("failures", str(sum(result.verdict == Verdict.INVALID for result in results)))
-    suite.set(
-        "errors", str(sum(result.verdict == Verdict.UNKNOWN for result in results) + len(missing))
-    )
+    cases = cases_of(folder)
+    verdicts = Counter([*(str(one.verdict) for one in cases), *(one.verdict for one in results)])
+    suite.set("tests", str(len(results) + len(cases) + len(folder.plan.reach)))
+    suite.set("failures", str(verdicts[Verdict.INVALID]))
+    suite.set("errors", str(verdicts[Verdict.UNKNOWN] + len(missing)))
+    suite.set("skipped", str(verdicts[Verdict.NOT_DUE]))
+    for one in cases:
+        played = ElementTree.SubElement(
+            suite, "testcase", classname="linkflap case", name=printable(one.name)
+        )
+        if one.verdict is not Verdict.VALID:
+            ElementTree.SubElement(played, _IN_JUNIT[one.verdict], message=printable(one.result))
     for result in sorted(results, key=lambda result: (not result.failed, result.number)):
         case = ElementTree.SubElement(
             suite,
@@ -122,7 +187,7 @@ def junit(folder: SuiteFolder, names: Mapping[int, str] | None = None) -> bytes:
         )
         case.set("time", str(result.seconds))
         if result.failed:
-            kind = "failure" if result.verdict == Verdict.INVALID else "error"
+            kind = _IN_JUNIT[Verdict(result.verdict)]
             found = ElementTree.SubElement(case, kind, message=printable(", ".join(result.kinds)))
             found.text = printable(result.cause or result.reason)
     for wanted in folder.plan.reach:
@@ -133,6 +198,13 @@ def junit(folder: SuiteFolder, names: Mapping[int, str] | None = None) -> bytes:
             ElementTree.SubElement(case, "error", message=printable(f"no run reached {wanted}"))
     written: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
     return written
+
+
+_IN_JUNIT: Final = {
+    Verdict.INVALID: "failure",
+    Verdict.UNKNOWN: "error",
+    Verdict.NOT_DUE: "skipped",
+}
 
 
 def _described(result: RunResult) -> str:
@@ -159,6 +231,42 @@ def _failures(folder: SuiteFolder) -> Iterable[str]:
             f"{in_markdown(str(one.scenario(folder)), code=True)} "
             f"--runtime {in_markdown(folder.plan.bounds.runtime, code=True)}` |"
         )
+    yield ""
+
+
+def _verdicts(folder: SuiteFolder) -> Iterable[str]:
+    """One table of everything that was played: each case, the generated runs, each failure."""
+    results, cases = folder.results, cases_of(folder)
+    builds = ", ".join(folder.plan.bounds.kafka)
+    yield f"Kafka: {in_markdown(builds)}"
+    yield ""
+    yield "| played | verdict | result | again |"
+    yield "|---|---|---|---|"
+    rows = [(f"case {one.name}", one.verdict, one.result, one.command) for one in cases]
+    valid = sum(result.verdict == Verdict.VALID for result in results)
+    rows.append(
+        (
+            "generated runs",
+            verdict_of(results),
+            f"valid in {case.words(valid, len(results))}",
+            "",
+        )
+    )
+    for one in failures(folder):
+        more = f"; {len(one.unexplained)} not explained" if one.unexplained else ""
+        rows.append(
+            (
+                f"generated runs: {one.title}",
+                Verdict(one.runs[0].verdict),
+                f"in {case.words(len(one.runs), len(results))}{more}",
+                f"linkflap run {shlex.quote(str(one.scenario(folder)))} --runtime "
+                f"{folder.plan.bounds.runtime}",
+            )
+        )
+    for name, verdict, result, command in rows:
+        said = "not played" if verdict is Verdict.NOT_DUE else str(verdict)
+        code = f"`{in_markdown(command, code=True)}`" if command else ""
+        yield f"| {in_markdown(name)} | {said} | {in_markdown(result)} | {code} |"
     yield ""
 
 
@@ -268,11 +376,14 @@ class ComparedKind:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteComparison:
     """What differs between two suites, new failures first. `differs`: options of the suites that
-    are not the same, so that rates may differ for that reason."""
+    are not the same, so that rates may differ for that reason. `cases`: in how many of its runs
+    each case showed. `once`: sentences about cases that only one of the suites could play."""
 
     before: str
     differs: tuple[str, ...]
     kinds: tuple[ComparedKind, ...]
+    cases: tuple[ComparedKind, ...] = ()
+    once: tuple[str, ...] = ()
 
 
 def compare(now: SuiteFolder, before: SuiteFolder) -> SuiteComparison:
@@ -289,10 +400,36 @@ def compare(now: SuiteFolder, before: SuiteFolder) -> SuiteComparison:
     return SuiteComparison(
         before=str(before.root),
         differs=tuple(_differs(now.plan, before.plan)),
-        kinds=tuple(
-            sorted(kinds, key=lambda each: (_ORDER.index(each.change), -each.now.failed, each.kind))
-        ),
+        kinds=_sorted(kinds),
+        **_compared_cases(cases_of(now), cases_of(before)),
     )
+
+
+def _sorted(kinds: Iterable[ComparedKind]) -> tuple[ComparedKind, ...]:
+    return tuple(
+        sorted(kinds, key=lambda each: (_ORDER.index(each.change), -each.now.failed, each.kind))
+    )
+
+
+class _ComparedCases(TypedDict):
+    cases: tuple[ComparedKind, ...]
+    once: tuple[str, ...]
+
+
+def _compared_cases(now: Sequence[CaseOfSuite], before: Sequence[CaseOfSuite]) -> _ComparedCases:
+    ours, theirs = {one.name: one for one in now}, {one.name: one for one in before}
+    nothing = CaseOfSuite(
+        name="", verdict=Verdict.NOT_DUE, result="not played", shown=0, runs=0, command=""
+    )
+    found, once = [], []
+    for name in sorted({*ours, *theirs}):
+        own, other = ours.get(name, nothing), theirs.get(name, nothing)
+        if own.runs and other.runs:
+            rates = RateOfKind.of(own.shown, own.runs), RateOfKind.of(other.shown, other.runs)
+            found.append(_compared(name, *rates))
+        elif own.runs or other.runs:
+            once.append(f"case {name}: {own.result}; before: {other.result}")
+    return {"cases": _sorted(found), "once": tuple(once)}
 
 
 def _counts(results: Sequence[RunResult]) -> Counter[str]:
@@ -303,7 +440,9 @@ def _counts(results: Sequence[RunResult]) -> Counter[str]:
 def _compared(kind: str, now: RateOfKind, before: RateOfKind) -> ComparedKind:
     apart = now.low > before.high or now.high < before.low
     change: Change = "as frequent"
-    if not before.failed:
+    if not now.failed and not before.failed:
+        change = "as frequent"  # a case that showed in neither suite
+    elif not before.failed:
         change = "new"
     elif not now.failed:
         change = "gone"
@@ -315,9 +454,14 @@ def _compared(kind: str, now: RateOfKind, before: RateOfKind) -> ComparedKind:
 def _differs(now: Plan, before: Plan) -> Iterator[str]:
     """Of the options that decide what is played, those that are not the same; the builds of Kafka
     are meant to differ."""
-    for name in ("name", "given", "guided"):
+    for name in ("name", "given", "cases", "guided"):
         if getattr(now, name) != getattr(before, name):
-            yield {"name": "the kind of suite", "given": "the scenario file"}.get(name, "--uniform")
+            yield {
+                "name": "the kind of suite",
+                "given": "the scenario file",
+                "cases": "--cases",
+                "guided": "--uniform",
+            }[name]
     for name in ("topologies", "mirrors", "faults", "clients", "runtime"):
         if getattr(now.bounds, name) != getattr(before.bounds, name):
             yield f"--{name}"
@@ -337,7 +481,19 @@ def comparison(found: SuiteComparison) -> str:
             if same
             else "- neither suite has a failure"
         )
+    lines += _of_cases(found)
     return "\n".join(lines) + "\n"
+
+
+def _of_cases(found: SuiteComparison) -> Iterator[str]:
+    if not found.cases and not found.once:
+        return
+    changed = [each for each in found.cases if each.change != "as frequent"]
+    for each in changed:
+        yield f"- {each.change}: case {in_markdown(each.kind)}, shown in {each.words}"
+    yield from (f"- played by one of the suites: {in_markdown(text)}" for text in found.once)
+    if same := len(found.cases) - len(changed):
+        yield f"- {counted(same, 'case')} as before, as far as the runs can tell"
 
 
 def write_comparison(found: SuiteComparison, folder: Path) -> Path:

@@ -30,7 +30,7 @@ from linkflap.chaos.cases.kafka import replication
 from linkflap.chaos.cases.mirror_maker import committed, syncs
 from linkflap.chaos.cases.runner import Benches, CaseResult, check, run_case
 from linkflap.chaos.cases.wire import ProducerIdentity, record_batch
-from linkflap.cli.case import _MATRIX, _benches, _worst
+from linkflap.cli.case import _MATRIX, _worst, benches_in
 from linkflap.harness.jvm import failure
 from linkflap.harness.log import reference
 from linkflap.harness.machine import ledger
@@ -225,7 +225,7 @@ def test_transactions_v2_is_what_kafka_4_starts_with(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_the_brokers_goes_also_when_the_process_is_killed() -> None:
-    with _benches(None):
+    with benches_in(None):
         (folder,) = (Path(one) for one in ledger.own().folders if "linkflap-case-" in one)
         assert folder.is_dir(), "the watchdog removes what is in the ledger"
     assert not folder.exists()
