@@ -39,8 +39,9 @@ _REBALANCING: Final = (
 
 
 def source(spec: FaultSpec) -> str:
-    """The source of the target link, or the cluster of the target broker."""
-    return spec.on.source
+    """The source of the target link, the cluster of the target broker, or the one to which the
+    target path of clients leads."""
+    return spec.on.entered
 
 
 def home_partitions(cluster: str, world: FaultWorld) -> list[tuple[str, int]]:

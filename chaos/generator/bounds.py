@@ -3,6 +3,7 @@ same bounds."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,10 +17,10 @@ from linkflap.chaos.faults import (
 )
 from linkflap.harness import mirrors, runtimes
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import LIBRDKAFKA, MirrorSpec, Scenario, libraries
+from linkflap.harness.model.scenario import LIBRDKAFKA, NO_MIRROR, MirrorSpec, Scenario, libraries
 from linkflap.harness.model.security import secured
 from linkflap.harness.model.texts import nearest
-from linkflap.harness.model.topology import DEFAULT_KAFKA
+from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
 from linkflap.harness.runtimes import faketime
 from linkflap.topologies import TOPOLOGIES, parse
 from linkflap.topologies.notation import arrows
@@ -46,7 +47,7 @@ names them."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorBounds:
-    """What may be drawn.
+    """What may be drawn. Topologies of one cluster have no mirror.
 
     `topologies` are in arrow notation or by name, `mirrors` and `faults` by name (no fault: all
     that the runtime can play). Each cluster gets one release of `kafka`. The clients of a run use
@@ -76,6 +77,15 @@ class GeneratorBounds:
         return self.faults or tuple(name for name in FAULTS if name not in apart)
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of mirror that runs have; `none` on one cluster."""
+        linked = {bool(parse(arrows_of(name)).links) for name in self.topologies}
+        return (
+            *(self.mirrors if True in linked else ()),
+            *((NO_MIRROR.kind,) if False in linked else ()),
+        )
+
+    @property
     def crews(self) -> tuple[str, ...]:
         """The client libraries that a run can have: each one alone, and if there are several, all
         of them alternating."""
@@ -90,16 +100,13 @@ class GeneratorBounds:
     def check(self) -> None:
         """Raises InputError for an unknown name, and for what this machine or the runtime cannot
         play; SetupError where linkflap is offline and the cache lacks something."""
-        for name in self.topologies:
-            if not parse(arrows_of(name)).links:
-                raise InputError(
-                    f"a suite plays mirrors, and topology {name} has no link; write one with a "
-                    "link, for example A->B, or run scenarios on one cluster: linkflap run "
-                    f"baseline --topology {name}"
-                )
+        topologies = [parse(arrows_of(name)) for name in self.topologies]
+        for alone in (each for each in topologies if not each.links):
+            for release in self.kafka:
+                runtimes.check(self.runtime, of_release(alone, lambda: release))
         for kind in self.mirrors:
             mirrors.check_kind(kind)
-            for release in self.kafka:
+            for release in self.kafka if kind in self.kinds else ():
                 smallest = _smallest(kind, release)
                 mirrors.check_played(smallest, self.runtime)
                 runtimes.check(self.runtime, smallest.topology)
@@ -120,18 +127,22 @@ class GeneratorBounds:
             )
 
 
+def of_release(topology: Topology, release: Callable[[], str]) -> Topology:
+    """The topology, each cluster with a release of its own."""
+    return replace(
+        topology,
+        clusters=tuple(replace(cluster, kafka=release()) for cluster in topology.clusters),
+    )
+
+
 def _smallest(kind: str, release: str) -> Scenario:
     """A scenario with only a mirror, on two clusters of one release: to check whether this mirror
     is available."""
-    pair = parse(PAIR)
-    topology = replace(
-        pair, clusters=tuple(replace(cluster, kafka=release) for cluster in pair.clusters)
-    )
     return Scenario(
         name="smallest",
         about="",
         seed=0,
-        topology=topology,
+        topology=of_release(parse(PAIR), lambda: release),
         mirror=MirrorSpec(kind=kind),
         workloads=(),
         schedule=(),

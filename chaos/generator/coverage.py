@@ -130,7 +130,8 @@ def shape(topology: Topology) -> str:
     names = {
         c.name: c.name if c.brokers == 1 else f"{c.name}:{c.brokers}" for c in topology.clusters
     }
-    return ",".join(f"{names[link.source]}->{names[link.destination]}" for link in topology.links)
+    links = [f"{names[link.source]}->{names[link.destination]}" for link in topology.links]
+    return ",".join(links or names.values())
 
 
 def strike(fault: FaultSpec, state: str, topology: Topology, mirror: str) -> str:

@@ -11,13 +11,14 @@ from typing import Final
 from linkflap.chaos import schedule
 from linkflap.chaos.default_workloads import default_workloads, default_workloads_of
 from linkflap.chaos.generator import packages
-from linkflap.chaos.generator.bounds import GeneratorBounds, arrows_of
+from linkflap.chaos.generator.bounds import GeneratorBounds, arrows_of, of_release
 from linkflap.chaos.generator.coverage import Coverage, cells_of
 from linkflap.chaos.generator.packages import Draft, of_mirror
 from linkflap.harness import mirrors
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import (
     PRODUCERS,
+    NO_MIRROR,
     FaultSpec,
     Minimums,
     MirrorSpec,
@@ -95,10 +96,12 @@ def playable(scenario: Scenario) -> bool:
 
 def _scenario(seed: int, bounds: GeneratorBounds, rng: random.Random, *, name: str) -> Scenario:
     topology = _topology(bounds, rng)
-    mirror, topics = _mirror(bounds, rng), _topics(rng)
+    mirror = _mirror(bounds, rng) if topology.links else NO_MIRROR
+    topics = _topics(rng)
     guarantee = mirrors.resolve(mirror).guarantee
-    bounds = _without(bounds, mirrors.MIRRORS[mirror.kind].without)
-    if not guarantee.offsets_kept:
+    if topology.links:
+        bounds = _without(bounds, mirrors.MIRRORS[mirror.kind].without)
+    if topology.links and not guarantee.offsets_kept:
         # A copy at another offset can be compared only while the original exists.
         topics = replace(
             topics,
@@ -115,7 +118,7 @@ def _scenario(seed: int, bounds: GeneratorBounds, rng: random.Random, *, name: s
         copies_transactions=guarantee.offsets_kept or guarantee.delivery == "exactly-once",
     )
     _story(draft, bounds, turns=turns, reversible=guarantee.reversible)
-    if mirrors.MIRRORS[mirror.kind].asks_source:
+    if topology.links and mirrors.MIRRORS[mirror.kind].asks_source:
         draft.faults = [_source_may_stall(fault, rng) for fault in draft.faults]
     workloads = _with_clients(_workloads(topology, topics, rng), bounds, rng)
     return Scenario(
@@ -255,9 +258,7 @@ whose keys nothing shows any more, and then a run is unknown."""
 def _topology(bounds: GeneratorBounds, rng: random.Random) -> Topology:
     """A topology within the bounds; each cluster gets one of the Kafka releases."""
     drawn = parse(arrows_of(rng.choice(bounds.topologies)))
-    return replace(
-        drawn, clusters=tuple(replace(c, kafka=rng.choice(bounds.kafka)) for c in drawn.clusters)
-    )
+    return of_release(drawn, lambda: rng.choice(bounds.kafka))
 
 
 def _topics(rng: random.Random) -> TopicSpec:
@@ -277,11 +278,13 @@ def _workloads(
         most = max(1, _OPERATION // int(records["value_size"]))
         if int(records.get("records", COMMON["records"].default)) > most:
             records["records"] = most
+    # The only path of one cluster is that of its clients.
+    way = {} if topology.links else {"via": "proxy"}
     every = topology.homes
     of_home = default_workloads_of if len(every) > 1 else default_workloads
     found = [
         # The options of records apply only to workloads that write; readers do not have them.
-        replace(w, options={**w.options, **_known(records, KINDS[w.kind].options)})
+        replace(w, options={**w.options, **_known({**records, **way}, KINDS[w.kind].options)})
         for home in every
         for w in of_home(topology, home)
     ]

@@ -268,7 +268,9 @@ def _candidates(fault: str, draft: Draft) -> Sequence[str]:
 
 def _of_links(fault: str, draft: Draft) -> Sequence[str]:
     """Links with a mirror and a running source. Faults of the mirror itself need a running
-    destination too."""
+    destination too. Without any link, the paths of clients."""
+    if not draft.topology.links and fault != KILL and fault not in RULED:
+        return [f"*->{name}" for name in sorted(draft.up)]
     links = [LinkSpec.parse(link) for link in sorted(draft.mirrored)]
     if fault == KILL or fault in RULED:
         links = [link for link in links if set(link.ends) <= draft.up]
@@ -492,7 +494,7 @@ def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
     and mirrors reach without another fault."""
     if draft.rng.random() > ONCE:
         return Condition()
-    source = Target.parse(target).source
+    source = Target.parse(target).entered
     states: list[tuple[str, int | None]] = [(ENDED, draft.rng.choice([10, 50, 100]))]
     if source in draft.at.values():
         states += [

@@ -196,7 +196,7 @@ def _tables(results: Sequence[RunResult], bounds: GeneratorBounds) -> Iterator[C
         yield _by_releases(hits, bounds)
     if len(bounds.clients) > 1:
         yield _by_clients(results, bounds)
-    for kind in bounds.mirrors:
+    for kind in (kind for kind in bounds.mirrors if kind in bounds.kinds):
         yield _by_option(hits, kind)
     if missed := never_true(results):
         rows = {text: [n] for text, n in missed.most_common()}
@@ -227,7 +227,7 @@ def _by_other_fault(
 
 def _by_topology(hits: Counter[str], bounds: GeneratorBounds) -> CountTable:
     shapes = [shape(_parsed(name)) for name in bounds.topologies]
-    rows = {kind: [hits[f"on/{kind}/{drawn}"] for drawn in shapes] for kind in bounds.mirrors}
+    rows = {kind: [hits[f"on/{kind}/{drawn}"] for drawn in shapes] for kind in bounds.kinds}
     return CountTable(title="Mirrors on topologies", columns=shapes, rows=rows)
 
 
@@ -250,7 +250,7 @@ def _by_clients(results: Sequence[RunResult], bounds: GeneratorBounds) -> CountT
                 LIBRDKAFKA,
             ),
         ] += 1
-    rows = {kind: [named[kind, crew] for crew in bounds.crews] for kind in bounds.mirrors}
+    rows = {kind: [named[kind, crew] for crew in bounds.crews] for kind in bounds.kinds}
     return CountTable(title="Client libraries", columns=bounds.crews, rows=rows)
 
 

@@ -58,10 +58,11 @@ def check(plan: Plan) -> None:
             "a soak uses the same clusters in all rounds, so it has one topology and one Kafka "
             "release; name one of each"
         )
-    if bounds.mirrors != (MIRROR,):
+    if bounds.kinds != (MIRROR,):
         raise InputError(
-            f"a soak needs the mirror {MIRROR}: other mirrors keep positions for topics, and each "
-            "round creates the topics again; leave --mirrors out"
+            f"a soak needs the mirror {MIRROR}, and a link for it: other mirrors keep positions for "
+            "topics, and each round creates the topics again; leave --mirrors out, and name a "
+            "topology with a link"
         )
     if wrong := sorted(NOT_IN_ROUNDS & set(bounds.faults)):
         raise InputError(

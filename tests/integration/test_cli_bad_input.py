@@ -83,7 +83,10 @@ def fails(work: Path, env: dict[str, str], code: int, says: str) -> str:
         ("mm2 copies over a link", "run baseline --topology A --mirror mm2"),
         ("no mirror that could have delivery", "run baseline --topology A --set delivery=x"),
         ("mirror none is of one cluster alone", "run baseline --mirror none"),
-        ("a suite plays mirrors, and topology A has no link", "suite smoke --topologies A"),
+        (
+            "no fault of mirror-kill can be played on A",
+            "suite smoke --topologies A --faults mirror-kill",
+        ),
         (
             "no mirror 'mm3' .did you mean 'mm2'.*; known: cluster-mirroring, command, mm2",
             "run baseline --mirror mm3",

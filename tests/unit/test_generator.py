@@ -21,7 +21,7 @@ from linkflap.chaos.generator.packages import Draft, Wants
 from linkflap.chaos.triggers import Condition, condition
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import OF_BROKERS_MIRRORS
-from linkflap.harness.model.scenario import FaultSpec, Scenario
+from linkflap.harness.model.scenario import NO_MIRROR, FaultSpec, Scenario
 from linkflap.harness.model.topology import Topology
 from linkflap.recording.run import check
 from linkflap.topologies import parse
@@ -48,6 +48,55 @@ def test_every_generated_scenario_can_be_played_written_and_read(
     read = scenario_file.read(path, seed=0)
     assert scenario_file.render(read) == scenario_file.render(made)
     assert read.schedule == made.schedule
+
+
+@settings(max_examples=20)
+@given(seed=seeds, topology=st.sampled_from(["A", "A:3"]))
+def test_one_cluster_has_faults_of_its_brokers_and_clients_and_no_mirror(
+    seed: int, topology: str
+) -> None:
+    bounds = GeneratorBounds(topologies=(topology,))
+    made = generate(seed, 1, Coverage(), bounds, guided=False)
+    check(made, "process")
+    assert made.mirror == NO_MIRROR
+    assert {fault.on.entered for fault in made.schedule} == {"A"}
+    assert not any(fault.on.link or fault.name.fails_over for fault in made.schedule)
+    links = [fault for fault in made.schedule if fault.name.of_link]
+    assert {fault.target for fault in links} <= {"*->A"}
+    through = [w.options.get("via") for w in made.workloads]
+    assert through == ["proxy"] * len(through), "a fault of their path would bite nobody"
+    assert scenario_file.render(made).count("[mirror]") == 0
+    assert f"on/none/{topology}" in cells_of(made)
+
+
+def test_what_one_cluster_can_suffer_is_drawn() -> None:
+    seen, coverage, bounds = set(), Coverage(), GeneratorBounds(topologies=("A", "A:3"))
+    bounds.check()
+    assert bounds.kinds == ("none",)
+    for number in range(1, 31):
+        made = generate(7, number, coverage, bounds)
+        coverage = coverage.with_run(cells_of(made))
+        seen |= {fault.fault for fault in made.schedule}
+        waits = [name for fault in made.schedule for name, _ in condition(fault.when).triggers]
+        seen |= {*waits}
+    assert seen >= {"link-flap", "link-half-open", "broker-kill", "client-kill", "leadership-move"}
+    assert seen >= {"coordinator-loss", "open-transactions", "commit-in-flight"}
+    assert not seen & {"mirror-kill", "failover-planned", "failover-forced", "mirror-behind"}
+
+
+def test_a_fault_of_mirrors_cannot_be_played_on_one_cluster() -> None:
+    with pytest.raises(InputError, match="no fault of mirror-kill can be played on A "):
+        generate(1, 1, Coverage(), GeneratorBounds(topologies=("A",), faults=("mirror-kill",)))
+
+
+def test_one_cluster_among_pairs_leaves_these_their_mirror() -> None:
+    bounds = GeneratorBounds(topologies=("A", "A->B"))
+    assert bounds.kinds == ("shadow", "none")
+    kinds = {
+        bool(m.topology.links): m.mirror.kind
+        for m in (generate(5, number, Coverage(), bounds, guided=False) for number in range(1, 20))
+    }
+    assert kinds == {False: "none", True: "shadow"}
 
 
 def test_every_pair_of_releases_is_drawn_before_one_is_drawn_often() -> None:

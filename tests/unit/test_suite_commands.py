@@ -141,6 +141,7 @@ def measured(folder: SuiteFolder, number: int, **values: int | str) -> None:
         ),
         (("--kafka", "4.3.1,4.1.2"), "it has one topology and one Kafka release"),
         (("--mirrors", "mm2"), "a soak needs the mirror shadow"),
+        (("--topologies", "A"), "a soak needs the mirror shadow, and a link for it"),
         (
             ("--faults", "rolling-upgrade"),
             "a soak cannot play rolling-upgrade",

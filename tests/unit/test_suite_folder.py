@@ -643,6 +643,19 @@ def test_suite_page_is_self_contained_and_escapes_texts_of_runs(tmp_path: Path) 
     assert all(link == "data:," or (tmp_path / "suite" / link).exists() for link in links)
 
 
+def test_suite_of_one_cluster_has_a_page_and_a_summary_without_a_mirror(tmp_path: Path) -> None:
+    bounds = GeneratorBounds(topologies=("A:3",))
+    made = SuiteFolder.create(tmp_path / "suite", replace(PAGE, bounds=bounds))
+    scenario = generate(7, 1, Coverage(), bounds)
+    made.write_scenario(1, scenario)
+    made.append(result(1, cells=tuple(cells_of(scenario))))
+    text = page.write(made).read_text()
+    table = text[text.index("Mirrors on topologies") :].partition("</table>")[0]
+    assert re.findall(r"<td[^>]*>(none|shadow|\d+|never)</td>", table) == ["none", "1"]
+    assert "Options of shadow" not in text
+    assert "1 run: 1 valid" in summary(made)
+
+
 def test_hit_and_never_hit_cells(tmp_path: Path) -> None:
     text = page.write(suite(tmp_path)).read_text()
     row = re.search(r'<td class="code nowrap">link-cut</td>(.*?)</tr>', text)
