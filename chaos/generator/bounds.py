@@ -100,16 +100,7 @@ class GeneratorBounds:
     def check(self) -> None:
         """Raises InputError for an unknown name, and for what this machine or the runtime cannot
         play; SetupError where linkflap is offline and the cache lacks something."""
-        topologies = [parse(arrows_of(name)) for name in self.topologies]
-        for alone in (each for each in topologies if not each.links):
-            for release in self.kafka:
-                runtimes.check(self.runtime, of_release(alone, lambda: release))
-        for kind in self.mirrors:
-            mirrors.check_kind(kind)
-            for release in self.kafka if kind in self.kinds else ():
-                smallest = _smallest(kind, release)
-                mirrors.check_played(smallest, self.runtime)
-                runtimes.check(self.runtime, smallest.topology)
+        self._check_played()
         for named in self.clients:
             libraries(named)
         for fault in self.faults:
@@ -125,6 +116,19 @@ class GeneratorBounds:
                 "a suite draws from at least one topology, one mirror, one Kafka and one client "
                 "library; name one of each"
             )
+
+    def _check_played(self) -> None:
+        """The part of `check` about mirrors and topologies on each release."""
+        topologies = [parse(arrows_of(name)) for name in self.topologies]
+        for alone in (each for each in topologies if not each.links):
+            for release in self.kafka:
+                runtimes.check(self.runtime, of_release(alone, lambda named=release: named))
+        for kind in self.mirrors:
+            mirrors.check_kind(kind)
+            for release in self.kafka if kind in self.kinds else ():
+                smallest = _smallest(kind, release)
+                mirrors.check_played(smallest, self.runtime)
+                runtimes.check(self.runtime, smallest.topology)
 
 
 def of_release(topology: Topology, release: Callable[[], str]) -> Topology:

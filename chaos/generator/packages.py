@@ -254,6 +254,8 @@ def targets(fault: str, draft: Draft) -> list[str]:
 def _candidates(fault: str, draft: Draft) -> Sequence[str]:
     """The existing objects of the kind that a fault targets."""
     if FaultName(fault).of_link or fault in (*OF_CERTIFICATES, KILL, *RULED):
+        if not draft.topology.links and fault != KILL and fault not in RULED:
+            return [f"*->{name}" for name in sorted(draft.up)]  # the only paths are of clients
         return _of_links(fault, draft)
     if fault in OF_CLIENTS:
         return written_clusters(draft)
@@ -268,9 +270,7 @@ def _candidates(fault: str, draft: Draft) -> Sequence[str]:
 
 def _of_links(fault: str, draft: Draft) -> Sequence[str]:
     """Links with a mirror and a running source. Faults of the mirror itself need a running
-    destination too. Without any link, the paths of clients."""
-    if not draft.topology.links and fault != KILL and fault not in RULED:
-        return [f"*->{name}" for name in sorted(draft.up)]
+    destination too."""
     links = [LinkSpec.parse(link) for link in sorted(draft.mirrored)]
     if fault == KILL or fault in RULED:
         links = [link for link in links if set(link.ends) <= draft.up]

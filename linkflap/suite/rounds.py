@@ -60,8 +60,8 @@ def check(plan: Plan) -> None:
         )
     if bounds.kinds != (MIRROR,):
         raise InputError(
-            f"a soak needs the mirror {MIRROR}, and a link for it: other mirrors keep positions for "
-            "topics, and each round creates the topics again; leave --mirrors out, and name a "
+            f"a soak needs the mirror {MIRROR}, and a link for it: other mirrors keep positions "
+            "for topics, and each round creates the topics again; leave --mirrors out, and name a "
             "topology with a link"
         )
     if wrong := sorted(NOT_IN_ROUNDS & set(bounds.faults)):
