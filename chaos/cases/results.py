@@ -6,24 +6,22 @@ With the cases to reproduce again (etcd's track record).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import msgspec
 
-from linkflap.chaos.cases import registry
+from linkflap.chaos.cases import registry, runner
 from linkflap.chaos.cases.bench import Client, TransactionProtocol, Variant
 from linkflap.chaos.cases.case import Case, Outcome, interval, number
 from linkflap.harness.machine import untrusted_files
+from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.rundir import with_current_kinds
 from linkflap.harness.version import VERSION
-
-if TYPE_CHECKING:
-    from linkflap.chaos.cases.runner import CaseResult
 
 STORED: Final = Path(__file__).parent / "stored"
 """The stored results of this project: docs/track-record.md is generated from them."""
@@ -63,7 +61,7 @@ class StoredResult:
         return self.case, self.version, self.client, self.transactions
 
 
-def row(case: Case, result: CaseResult) -> StoredResult:
+def row(case: Case, result: runner.CaseResult) -> StoredResult:
     """The stored form of a result, with the present time."""
     low, high = interval(result.shown, result.runs)
     given = {name: getattr(result, name) for name in _AS_THEY_ARE}
@@ -167,6 +165,63 @@ def _tally(group: list[StoredResult]) -> CaseTally:
         why=last.why,
         expected=last.expected,
     )
+
+
+def run_and_store(
+    case: Case,
+    variant: Variant,
+    folder: Path,
+    *,
+    count: int | None = None,
+    benches: runner.Benches,
+    report: runner.Report,
+) -> runner.CaseResult:
+    """Plays a case like `run_case`, stores its result in `folder`, and reports both."""
+    wanted = count or case.runs
+    report(f"{case.name} on {variant.title}: {wanted} run{'s' if wanted > 1 else ''}")
+    result = runner.run_case(
+        case, variant, count=count, benches=benches, report=lambda line: report(f"  {line}")
+    )
+    path = store(folder, row(case, result))
+    expectation = (
+        f"expected: {result.expected.words}"
+        if result.expected
+        else "nothing is expected of this release"
+    )
+    report(
+        f"{case.name} on {variant.title}: {result.words}; {expectation}; exit {result.exit_code}; "
+        f"stored in {path}"
+    )
+    return result
+
+
+def run_missing(
+    cases: Iterable[tuple[Case, Variant]],
+    folder: Path,
+    *,
+    count: int | None = None,
+    again: bool = False,
+    benches: runner.Benches,
+    report: runner.Report,
+) -> Iterator[int]:
+    """Plays the cases of which `folder` has too few runs, or all of them `again`; yields the exit
+    code of each. Cases with the same clusters follow one another, so that they can share these."""
+    stored = {} if again else tallies(load(folder))
+    for case, variant in sorted(cases, key=lambda one: (one[1].kafka, repr(one[0].topology))):
+        if interrupts.asked():
+            raise KeyboardInterrupt
+        known = stored.get(
+            (case.name, runner.version_of(variant), variant.client, variant.transactions)
+        )
+        if known and known.runs >= (count or case.runs):
+            expected = case.expectation(variant, known.version)
+            code = runner.exit_code(expected, shown=known.shown, runs=known.runs, needed=case.runs)
+            report(f"{case.name} on {variant.title}: stored already; exit {code}")
+            yield code
+        else:
+            yield run_and_store(
+                case, variant, folder, count=count, benches=benches, report=report
+            ).exit_code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

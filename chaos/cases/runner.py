@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
-from linkflap.chaos.cases import results
 from linkflap.chaos.cases.bench import Bench, Variant
 from linkflap.chaos.cases.case import (
     Case,
@@ -27,7 +26,6 @@ from linkflap.chaos.cases.case import (
     words,
 )
 from linkflap.harness.machine.java import java_for
-from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID, InputError, LinkflapError
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.rundir import EventLog
@@ -212,61 +210,6 @@ def run_case(
         except _Lacks as lacks:
             return _result(case, variant, version, played, why=str(lacks))
     return _result(case, variant, version, played, seconds=time.monotonic() - began)
-
-
-def run_and_store(
-    case: Case,
-    variant: Variant,
-    folder: Path,
-    *,
-    count: int | None = None,
-    benches: Benches,
-    report: Report,
-) -> CaseResult:
-    """Plays a case like `run_case`, stores its result in `folder`, and reports both."""
-    wanted = count or case.runs
-    report(f"{case.name} on {variant.title}: {wanted} run{'s' if wanted > 1 else ''}")
-    result = run_case(
-        case, variant, count=count, benches=benches, report=lambda line: report(f"  {line}")
-    )
-    path = results.store(folder, results.row(case, result))
-    expectation = (
-        f"expected: {result.expected.words}"
-        if result.expected
-        else "nothing is expected of this release"
-    )
-    report(
-        f"{case.name} on {variant.title}: {result.words}; {expectation}; exit {result.exit_code}; "
-        f"stored in {path}"
-    )
-    return result
-
-
-def run_missing(
-    cases: Iterable[tuple[Case, Variant]],
-    folder: Path,
-    *,
-    count: int | None = None,
-    again: bool = False,
-    benches: Benches,
-    report: Report,
-) -> Iterator[int]:
-    """Plays the cases of which `folder` has too few runs, or all of them `again`; yields the exit
-    code of each. Cases with the same clusters follow one another, so that they can share these."""
-    stored = {} if again else results.tallies(results.load(folder))
-    for case, variant in sorted(cases, key=lambda one: (one[1].kafka, repr(one[0].topology))):
-        if interrupts.asked():
-            raise KeyboardInterrupt
-        known = stored.get((case.name, version_of(variant), variant.client, variant.transactions))
-        if known and known.runs >= (count or case.runs):
-            expected = case.expectation(variant, known.version)
-            code = exit_code(expected, shown=known.shown, runs=known.runs, needed=case.runs)
-            report(f"{case.name} on {variant.title}: stored already; exit {code}")
-            yield code
-        else:
-            yield run_and_store(
-                case, variant, folder, count=count, benches=benches, report=report
-            ).exit_code
 
 
 def check(case: Case, variant: Variant) -> None:

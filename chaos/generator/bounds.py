@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Final
 
 from linkflap.chaos.faults import (
@@ -122,7 +123,7 @@ class GeneratorBounds:
         topologies = [parse(arrows_of(name)) for name in self.topologies]
         for alone in (each for each in topologies if not each.links):
             for release in self.kafka:
-                runtimes.check(self.runtime, of_release(alone, lambda named=release: named))
+                runtimes.check(self.runtime, of_release(alone, repeat(release).__next__))
         for kind in self.mirrors:
             mirrors.check_kind(kind)
             for release in self.kafka if kind in self.kinds else ():

@@ -222,7 +222,8 @@ def run(
 ) -> int:
     """Plays case NAME on real brokers, on each --kafka in turn, and stores the results."""
     from linkflap.chaos.cases import case_named
-    from linkflap.chaos.cases.runner import check, run_and_store
+    from linkflap.chaos.cases.results import run_and_store
+    from linkflap.chaos.cases.runner import check
 
     each = case_named(name)
     if keep is not None:
@@ -274,7 +275,8 @@ def matrix(
     Without NAMES, and of several that a name matches, cases that cannot be played with --client or
     --transactions are left out.
     """
-    from linkflap.chaos.cases.runner import check, run_missing
+    from linkflap.chaos.cases.results import run_missing
+    from linkflap.chaos.cases.runner import check
     from linkflap.suite.folder import shard as shard_of
 
     part, parts = shard_of(shard)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import click
 
 from linkflap.chaos import scenario_file
-from linkflap.chaos.cases.results import reproduced
-from linkflap.chaos.cases.runner import needs, run_missing
+from linkflap.chaos.cases.results import reproduced, run_missing
+from linkflap.chaos.cases.runner import needs
 from linkflap.chaos.generator import Coverage, cells_of, generate
 from linkflap.chaos.schedule import describe
 from linkflap.cli.case import benches_in
