@@ -17,8 +17,8 @@ from linkflap.chaos.generator.packages import Draft, of_mirror
 from linkflap.harness import mirrors
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import (
-    PRODUCERS,
     NO_MIRROR,
+    PRODUCERS,
     FaultSpec,
     Minimums,
     MirrorSpec,
