@@ -86,6 +86,15 @@ class Run:
     uncompared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unfetched: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def unfinished(self) -> str:
+        """Why the run is not complete; empty for one that finished."""
+        if self.status == "finished":
+            return ""
+        if self.status == "running":
+            return "the run never ended: its harness was killed, or it still runs"
+        return f"the run was {self.status}" + (f": {self.error}" if self.error else "")
+
     @classmethod
     def begun(cls, scenario: Scenario, runtime: str, command: str = "") -> Self:
         """A run of this linkflap that starts now, in the current format."""

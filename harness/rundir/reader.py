@@ -128,8 +128,7 @@ class RunReader:
         ended = self.run.status != "running"
         found = self._manifest.damage(of_ended=ended) if ended or self._manifest.there else []
         if not ended:
-            why = "the run never ended: its harness was killed, or it still runs"
-            found = [Damage(path="run.json", reason=why), *found]
+            found = [Damage(path="run.json", reason=self.run.unfinished), *found]
         named = {damage.path for damage in found}
         return found + [
             Damage(path=path, reason=what)

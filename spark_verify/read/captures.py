@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from linkflap.harness.log import batches, segments
 from linkflap.harness.model import events as happened
@@ -25,6 +25,7 @@ from linkflap.spark_verify.read.missing_parts import absent_captures
 
 Key = tuple[str, int]
 """Topic, partition."""
+NOTHING_CAPTURED: Final = Damage(path="captures", reason="no log was captured")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +92,12 @@ def replicas(
     replicas of earlier captures of clusters that were truncated later."""
     times = _times(events)
     latest, before = _captures(reader, events, times, damage)
-    missing = [c.name for c in topology.clusters if c.name not in latest]
+    missing = [c.name for c in topology.clusters if c.name not in latest] if latest else []
     damage.extend(
         Damage(path="captures", reason=f"cluster {name} is in no finished capture")
         for name in missing
     )
+    damage.extend([] if latest else [NOTHING_CAPTURED])
     gone = {d.path: d.reason for d in damage}
 
     def read(capture: _Capture, *, last: bool) -> list[CapturedReplica]:
@@ -164,8 +166,6 @@ def _captures(
     absent = absent_captures(reader, events)
     damage.extend(absent.values())
     moments = _in_order(reader.moments(), times)
-    if not moments:
-        damage.append(Damage(path="captures", reason="missing: no log was captured"))
     for moment in moments:
         found, wrong = reader.bounds(moment)
         damage.extend(wrong)

@@ -28,6 +28,7 @@ from linkflap.harness.rundir import Run
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.facts.eras import history
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
+from linkflap.spark_verify.read.captures import NOTHING_CAPTURED
 from linkflap.spark_verify.read.plan import RunPlan
 
 _WHAT: Final[Mapping[str, str]] = {
@@ -265,7 +266,20 @@ def unread_after_failback(
                 yield f"no reader read the records mirrored to {cluster} after the failback"
 
 
-def nothing_seen(
+def not_examined(
+    check: Check,
+    examined: Mapping[tuple[str, str], int],
+    due: Sequence[tuple[str, str]],
+    failed: Sequence[MirrorState],
+    at_hand: RunAtHand,
+) -> Iterable[str]:
+    """Why not all that was due was examined: one reason if no log was captured at all."""
+    if due and NOTHING_CAPTURED in at_hand.planned.damage:
+        return [NOTHING_CAPTURED.reason]
+    return _nothing_seen(check, examined, due, failed, at_hand)
+
+
+def _nothing_seen(
     check: Check,
     examined: Mapping[tuple[str, str], int],
     due: Sequence[tuple[str, str]],

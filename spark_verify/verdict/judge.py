@@ -31,6 +31,7 @@ import msgspec
 
 from linkflap.harness.model.events import ClientDied, Event, HostStall, of_kind
 from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.texts import counted as things
 from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.harness.model.verdict import (
     ORDER,
@@ -49,7 +50,7 @@ from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.checks.base import Check, Input, Measured, grouped
 from linkflap.spark_verify.checks.finding_rows import FindingRow, partial_of
 from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration, history
-from linkflap.spark_verify.read.captures import Key
+from linkflap.spark_verify.read.captures import NOTHING_CAPTURED, Key
 from linkflap.spark_verify.read.logged_around import RunLogs, samples_of
 from linkflap.spark_verify.read.missing_parts import rests_on_a_capture
 from linkflap.spark_verify.read.plan import RunPlan, plan
@@ -67,7 +68,7 @@ from linkflap.spark_verify.verdict.due import (
     never_synced,
     no_readers,
     not_carried,
-    nothing_seen,
+    not_examined,
     unread_after_failback,
 )
 from linkflap.spark_verify.verdict.run_checks import (
@@ -93,6 +94,7 @@ STALL_SECONDS: Final = 3.0
 """A host that stood still this long (a broker's session timeout) makes time-based checks
 unknown."""
 UNACKNOWLEDGED: Final = "the clients' acknowledgements were not recorded"
+_MOST_NAMES: Final = 3
 UNPROMISED: Final = "nothing was acknowledged with acks=all"
 RUN: Final = "run.json"
 PARTS_OF: Final[Mapping[str, Input]] = {
@@ -126,7 +128,7 @@ def check_result(
         *unfounded,
         *_unjudged(rows),
         *(_silent(check, quiet) if something else ()),
-        *nothing_seen(check, examined, due, failed, at_hand),
+        *not_examined(check, examined, due, failed, at_hand),
         *not_carried(check, due, failed, run.scenario.mirror.guarantee.group_offsets_by),
         *_stalls(check, at_hand.events),
         *unmeasured,
@@ -590,7 +592,7 @@ def judge(
     run = reader.run
     document = Document(
         verdict=verdict,
-        reason=_reason(verdict, results, done.mostly_failed, nothing),
+        reason=_reason(verdict, results, done.mostly_failed, nothing, run.unfinished),
         run=str(folder),
         seed=run.scenario.seed,
         scenario=run.scenario.name,
@@ -722,19 +724,38 @@ def _measured(check: Check, rows: Sequence[FindingRow], events: Sequence[Event])
     return check.measure(partials, events)
 
 
-def _reason(verdict: Verdict, checks: Sequence[CheckResult], mostly_failed: str, idle: str) -> str:
-    """Why a verdict is not valid: the checks that have that verdict. What most operations failed
-    with comes first, then a damaged record, as they explain the rest. A run whose programs wrote
-    nothing (`idle`) has no other reason."""
+def _reason(
+    verdict: Verdict,
+    checks: Sequence[CheckResult],
+    mostly_failed: str,
+    idle: str,
+    unfinished: str,
+) -> str:
+    """Why a verdict is not valid: the checks that have that verdict. What explains the rest comes
+    first: that the run did not finish, what most operations failed with, a damaged record. A run
+    whose programs wrote nothing (`idle`) has no other reason."""
     if verdict is Verdict.VALID:
         return ""
     first = sorted(checks, key=lambda c: c.name != "recording")
     if idle and verdict is Verdict.UNKNOWN:
         first = first[:1]
     worst_first = [c for c in first if c.verdict is verdict and c.reason]
-    reasons = [f"{c.name}: {c.reason}" for c in worst_first]
-    nothing = "nothing was due: no check had anything to examine"
-    return "; ".join([*([mostly_failed] if mostly_failed else []), *(reasons or [nothing])])
+    reasons = [
+        _said_by([check.name for check in several], besides)
+        for reason, several in grouped(worst_first, lambda check: check.reason).items()
+        if (besides := reason.removeprefix(unfinished).removeprefix("; "))
+    ]
+    nothing = [] if worst_first else ["nothing was due: no check had anything to examine"]
+    explains = [unfinished if verdict is Verdict.UNKNOWN else "", mostly_failed]
+    return "; ".join([*filter(None, explains), *reasons, *nothing])
+
+
+def _said_by(checks: Sequence[str], reason: str) -> str:
+    """A reason after the names of its checks."""
+    if reason == NOTHING_CAPTURED.reason:
+        return f"{reason}, so {things(len(checks), 'check')} had nothing to examine"
+    many = len(checks) > _MOST_NAMES
+    return f"{f'{len(checks)} checks' if many else ', '.join(checks)}: {reason}"
 
 
 def _clients_died(events: Sequence[Event]) -> Iterator[ClientDeath]:

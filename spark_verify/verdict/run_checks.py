@@ -37,7 +37,7 @@ from linkflap.harness.model.topology import is_recreated
 from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.facts.partition_facts import Window
-from linkflap.spark_verify.read.captures import CapturedReplica, notes_of
+from linkflap.spark_verify.read.captures import NOTHING_CAPTURED, CapturedReplica, notes_of
 from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.read.reader_histories import Histories, UnheardReader
 from linkflap.spark_verify.verdict.due import failed_in_words, failed_parts
@@ -195,17 +195,21 @@ def recording(
 ) -> CheckResult:
     """Whether the record is complete and says enough. `foreign`: everything was written by programs
     that record no history; `idle`: that such programs wrote nothing."""
-    scenario, facts = reader.run.scenario, planned.facts
+    scenario, facts, unfinished = reader.run.scenario, planned.facts, reader.run.unfinished
     counts = {"committed": done.committed, "aborted": done.aborted, "reads": done.reads}
     reasons = [
         *_status(reader),
         *_unfetched(reader.run, damage),
-        *(f"{d.path}: {d.reason}" for d in sorted(damage, key=_distance) if d.path not in OPTIONAL),
+        *_damaged(reader.run, damage),
         *planned.doubts,
         *(each.reason for each in quiet if not each.missing),
         *((idle,) if idle else ()),
-        *(() if foreign or idle else _too_little(counts, scenario, done)),
-        *(_unread(done.last_read, facts.windows, facts.ended) if _reads(scenario) else ()),
+        *(() if foreign or idle or unfinished else _too_little(counts, scenario, done)),
+        *(
+            _unread(done.last_read, facts.windows, facts.ended)
+            if _reads(scenario) and not unfinished
+            else ()
+        ),
         *_behind(events),
         *_given_up(events, planned.deleted),
         *_unread_on_the_wire(events, reader.run),
@@ -213,6 +217,14 @@ def recording(
     examined = {f"run/{name}": count for name, count in counts.items()}
     limited = limits(reader, [*planned.replicas, *planned.earlier])
     return result("recording", examined, reasons, [*limited, *planned.deleted.values()])
+
+
+def _damaged(run: Run, damage: Iterable[Damage]) -> Iterator[str]:
+    """What is damaged, without what says or follows from that the run did not finish."""
+    for each in sorted(damage, key=_distance):
+        follows = each == NOTHING_CAPTURED and run.unfinished
+        if each.path not in OPTIONAL and each.reason != run.unfinished and not follows:
+            yield f"{each.path}: {each.reason}"
 
 
 def _distance(damage: Damage) -> int:
@@ -229,10 +241,9 @@ def _unfetched(run: Run, damage: Iterable[Damage]) -> Iterator[str]:
 
 
 def _status(reader: RunReader) -> Iterator[str]:
-    run = reader.run
-    if run.status in ("interrupted", "failed"):
-        yield f"the run was {run.status}" + (f": {run.error}" if run.error else "")
-    yield from _impossible(run)
+    if reader.run.unfinished:
+        yield reader.run.unfinished
+    yield from _impossible(reader.run)
 
 
 def _impossible(run: Run) -> Iterator[str]:
@@ -325,12 +336,8 @@ def fault_bite(scheduled: Sequence[str], events: Sequence[Event]) -> CheckResult
     started = {e.id: e for e in of_kind(events, FaultStart)}
     bites = {e.id: e for e in of_kind(events, FaultBite)}
     heals = {e.id: e for e in of_kind(events, FaultHeal)}
-    reasons: list[str] = []
-    for name in dict.fromkeys((*scheduled, *started)):
-        if name not in started:
-            why = f": {bites[name].measured}" if name in bites else ""
-            reasons.append(f"fault {name} was scheduled and never started{why}")
-            continue
+    reasons = [*_never_started(scheduled, started, bites)]
+    for name in started:
         what = f"fault {name} ({started[name].fault} on {started[name].target})"
         bite = bites.get(name)
         if bite is None:
@@ -343,6 +350,18 @@ def fault_bite(scheduled: Sequence[str], events: Sequence[Event]) -> CheckResult
             why = f": {heals[name].checked[0]}" if name in heals and heals[name].checked else ""
             reasons.append(f"the heal of {what} was not confirmed{why}")
     return result("fault-bite", {"run/faults": len(started)}, reasons)
+
+
+def _never_started(
+    scheduled: Sequence[str], started: Collection[str], bites: Mapping[str, FaultBite]
+) -> Iterator[str]:
+    left = [name for name in dict.fromkeys(scheduled) if name not in started]
+    if silent := [name for name in left if name not in bites]:
+        were = "fault {} was" if len(silent) == 1 else "faults {} were"
+        yield f"{were.format(', '.join(silent))} scheduled and never started"
+    for name in left:
+        if name in bites:
+            yield f"fault {name} was scheduled and never started: {bites[name].measured}"
 
 
 def result(

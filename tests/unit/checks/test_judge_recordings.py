@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import TypedDict
 
@@ -14,8 +15,10 @@ from linkflap.harness.model.history import PollKind
 from linkflap.harness.model.scenario import FaultSpec, Minimums, WorkloadSpec, clients
 from linkflap.harness.model.verdict import CheckResult, Verdict
 from linkflap.harness.model.wait import now
+from linkflap.harness.rundir import RunReader
 from linkflap.harness.rundir.files import Status
 from linkflap.harness.workloads.crew import ClientNames
+from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.finding_rows import damaged
 from linkflap.spark_verify.verdict.due import failed_parts
 from linkflap.topologies import parse
@@ -51,9 +54,38 @@ def test_first_reason_of_a_killed_run_is_the_kill(recorded: Recorded) -> None:
     judgement = verdict_of(folder, [damage, unjudged], "duplicate")
     reason = str(judgement.document["reason"])
     assert reason.startswith(
-        "recording: run.json: the run never ended: its harness was killed, or it still runs; "
+        "the run never ended: its harness was killed, or it still runs; recording: x: torn; "
     )
     assert "duplicate: no log of A was captured" in reason
+
+
+@pytest.mark.parametrize("status", ["interrupted", "failed", "running"])
+def test_what_follows_from_the_end_of_a_run_without_logs_is_one_sentence(
+    recorded: Recorded, status: Status
+) -> None:
+    folder = recorded.close(commits=0, aborts=0, reads=0, status=status)
+    shutil.rmtree(folder / "captures")
+    seal(folder)
+    judgement = verdict_of(folder, [], *REGISTRY)
+    (said, follows) = judgement.judged.reason.split("; ")
+    assert said == RunReader(folder).run.unfinished
+    unknown = [c for c in judgement.checks if c.reason == "no log was captured"]
+    assert follows == f"no log was captured, so {len(unknown)} checks had nothing to examine"
+    assert {c.verdict for c in unknown} == {Verdict.UNKNOWN}
+    others = [c for c in judgement.checks if c.verdict is Verdict.UNKNOWN and c not in unknown]
+    assert [c.name for c in others] == ["recording"]
+
+
+def test_checks_that_are_unknown_for_one_reason_say_it_once(recorded: Recorded) -> None:
+    folder = recorded.close()
+    names = ("duplicate", "unseen", "send-order", "order-equality")
+    rows = [
+        each
+        for name in names
+        for each in (*looked(folder, name), row(folder, name, "unjudged", data={"reason": "dark"}))
+    ]
+    assert verdict_of(folder, rows, *names).judged.reason == "4 checks: dark"
+    assert verdict_of(folder, rows, *names[:2]).judged.reason == "duplicate, unseen: dark"
 
 
 def test_a_run_without_digests_is_valid_and_says_that_it_has_none(recorded: Recorded) -> None:
