@@ -302,6 +302,7 @@ class _FromClient(_OneSide):
         super().connection_made(transport)
         assert self.transport is not None
         self.transport.pause_reading()
+        self._forwarder.opened += 1
         self._forwarder.clients.add(self)
         task = asyncio.get_running_loop().create_task(self._connect())
         self._forwarder.tasks.add(task)
@@ -372,6 +373,8 @@ class Forwarder:
 
     def __init__(self, whose: str) -> None:
         self._whose = whose
+        self.opened = 0
+        """Connections of clients so far; with TLS those whose handshake was completed."""
         self.clients: set[_FromClient] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
@@ -384,8 +387,8 @@ class Forwarder:
         *,
         tls: Ends | None = None,
     ) -> None:
-        """Forwards connections to `port` on loopback to a broker; `observer` is called for each.
-        With `tls` both sides speak TLS."""
+        """Forwards connections to `port` on loopback to a broker; `observer` is called for each,
+        before a handshake. With `tls` both sides speak TLS."""
         server = await asyncio.get_running_loop().create_server(
             lambda: _FromClient(
                 observer(), broker, self._whose, self, None if tls is None else tls.to_broker

@@ -14,7 +14,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from linkflap.harness.model.events import Event, Failover, MirrorCrashed, MirrorState, of_kind
+from linkflap.harness.model.events import (
+    Event,
+    Failover,
+    MirrorCrashed,
+    MirrorState,
+    WireRecorded,
+    of_kind,
+)
 from linkflap.harness.model.scenario import (
     READERS,
     Scenario,
@@ -23,6 +30,7 @@ from linkflap.harness.model.scenario import (
     program_at,
     unread,
 )
+from linkflap.harness.model.texts import counted
 from linkflap.harness.model.topology import ANY_NAME, Topology
 from linkflap.harness.rundir import Run
 from linkflap.spark_verify.checks.base import Check
@@ -92,7 +100,17 @@ def foreign_homes(planned: RunPlan, run: Run, operations: int, promised: int) ->
     )
 
 
-def idle(planned: RunPlan, run: Run, operations: int) -> str:
+def handshakes_failed(events: Sequence[Event]) -> Sequence[str]:
+    """Notes on programs' connections that never got through TLS, by cluster."""
+    return [
+        f"{counted(report.handshakes_failed, 'connection')} of programs to {report.cluster} ended "
+        "before the TLS handshake was complete"
+        for report in of_kind(events, WireRecorded)
+        if report.handshakes_failed
+    ]
+
+
+def idle(planned: RunPlan, run: Run, operations: int, events: Sequence[Event]) -> str:
     """A note that the programs wrote nothing, if only programs write and the logs are empty too;
     else empty.
     """
@@ -101,10 +119,11 @@ def idle(planned: RunPlan, run: Run, operations: int) -> str:
         return ""
     if any(c.size for c in planned.replicas if planned.judges(c.bounds.topic)):
         return ""
-    return (
+    nothing = (
         f"nothing was written to {', '.join(sorted(topics - {ANY_NAME})) or 'any topic'}, so there "
         "is nothing to judge (logs/commands has the output of the programs)"
     )
+    return "; ".join([nothing, *handshakes_failed(events)])
 
 
 def _own_clients_write(run: Run) -> bool:

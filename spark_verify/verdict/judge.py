@@ -542,7 +542,7 @@ def judge(
     done = done_in(reader) if reader.run.recorded else Done()
     quiet = _quiet_readers(reader, planned, events, done)
     foreign = foreign_homes(planned, reader.run, done.rows, done.promised)
-    nothing = idle(planned, reader.run, done.rows)
+    nothing = idle(planned, reader.run, done.rows, events)
     needless = unwritten(reader.run.scenario, foreign, nothing)
     damage = [
         each for each in _all_damage(planned, by_check[""], quiet) if each.path not in needless

@@ -40,7 +40,7 @@ from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.read.captures import NOTHING_CAPTURED, CapturedReplica, notes_of
 from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.read.reader_histories import Histories, UnheardReader
-from linkflap.spark_verify.verdict.due import failed_in_words, failed_parts
+from linkflap.spark_verify.verdict.due import failed_in_words, failed_parts, handshakes_failed
 
 OPTIONAL: Final = ("groupoffset",)
 """Kinds of rows that a run may have none of (`harness.rundir` names the kind when no file of it was
@@ -215,8 +215,12 @@ def recording(
         *_unread_on_the_wire(events, reader.run),
     ]
     examined = {f"run/{name}": count for name, count in counts.items()}
-    limited = limits(reader, [*planned.replicas, *planned.earlier])
-    return result("recording", examined, reasons, [*limited, *planned.deleted.values()])
+    limited = [
+        *handshakes_failed(events),
+        *limits(reader, [*planned.replicas, *planned.earlier]),
+        *planned.deleted.values(),
+    ]
+    return result("recording", examined, reasons, limited)
 
 
 def _damaged(run: Run, damage: Iterable[Damage]) -> Iterator[str]:

@@ -8,7 +8,6 @@ import contextlib
 import ssl
 from collections.abc import Iterator
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -279,7 +278,12 @@ def test_a_broker_knows_the_client_by_its_own_certificate_and_nobody_else_is_let
         broker, port = await broker_that_names_clients(broker_tls)
         forwarder = Forwarder("a client")
         said = []
-        observer = partial(RewrittenConnection, PROXIES, LEADERS)
+        asked: list[RewrittenConnection] = []
+
+        def observer() -> RewrittenConnection:
+            asked.append(RewrittenConnection(PROXIES, LEADERS))
+            return asked[-1]
+
         await forwarder.listen(before, ("127.0.0.1", port), observer, tls=tls.ends())
         said.append(await asked_over_tls(before, client_context(made.entry.authority, own)))
         said.append(await asked_over_tls(port, client_context(made.entry.authority, own)))
@@ -290,6 +294,7 @@ def test_a_broker_knows_the_client_by_its_own_certificate_and_nobody_else_is_let
             await asked_over_tls(before, client_context(str(theirs.file), own))
         forwarder.close()
         broker.close()
+        assert (len(asked), forwarder.opened) == (4, 1), "the handshakes of three failed"
         return said
 
     try:

@@ -70,6 +70,7 @@ async def run(folder: Path, ends: asyncio.Event) -> None:
     log.info("records at %s", ", ".join(map(str, settings.listens)))
     await ends.wait()
     forwarder.close()
+    report.handshakes_failed = report.connections - forwarder.opened
     write_whole(folder / REPORT, msgspec.json.encode(report))
 
 

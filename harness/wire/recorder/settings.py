@@ -67,9 +67,11 @@ class Report(msgspec.Struct, kw_only=True):
     first accepted (ns; 0: never). `deleted`: for each topic, how many requests to delete it had no
     certain answer, and how many were carried out. `unread`: requests and answers that matter and
     could not be read, by their API and version; `passed`: connections that were not Kafka's from a
-    point on, by the reason."""
+    point on, by the reason. `handshakes_failed`: connections that ended before their TLS handshake
+    was complete."""
 
     connections: int = 0
+    handshakes_failed: int = 0
     requests: int = 0
     batches: int = 0
     acknowledged: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -27,6 +27,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.finding_rows import FindingName, FindingRow, damaged
 from linkflap.spark_verify.read.plan import plan
 from linkflap.spark_verify.verdict.judge import EXAMPLES, Judgement, judge
+from tests.run_copy import seal
 from tests.unit.checks.histories import SECOND
 from tests.unit.checks.judged_runs import (
     LINK,
@@ -474,6 +475,15 @@ def test_programs_without_a_history_get_a_verdict_by_bytes(tmp_path: Path) -> No
     assert "no native batches of A" in result(unseen, "leader-epochs").reason
 
 
+REPORTED: Mapping[str, object] = {
+    **dict.fromkeys(
+        ("connections", "requests", "batches", "acknowledged", "by_leader", "unpromised"), 1
+    ),
+    "unread": {},
+    "passed": {},
+}
+
+
 def wired(folder: Path, *acks: tuple[int, int, int], **report: object) -> Judgement:
     """The verdict on a program that is recorded on the wire, with one write, these acknowledgements
     of it, and what the recorder of A reports."""
@@ -491,11 +501,8 @@ def wired(folder: Path, *acks: tuple[int, int, int], **report: object) -> Judgem
             sends=(group,),
         )
     )
-    counts = dict.fromkeys(
-        ("connections", "requests", "batches", "acknowledged", "by_leader", "unpromised"), 1
-    )
     for cluster, more in (("A", report), ("B", {})):
-        run.event("wire-recorded", cluster, **{**counts, "unread": {}, "passed": {}, **more})
+        run.event("wire-recorded", cluster, **{**REPORTED, **more})
     run.close(commits=0, aborts=0, reads=0)
     return by_bytes(folder, looked(folder, "leader-epochs"), "leader-epochs", "lost-write")
 
@@ -521,6 +528,25 @@ def test_requests_that_the_recorder_could_not_read_make_the_run_unknown(tmp_path
     assert "the recorder of A could not read produce v99, 3 times" in recording.reason
     passed = wired(tmp_path / "passed", (0, 1, 0), passed={"a program sent TLS": 1})
     assert "passed unread (1): a program sent TLS" in result(passed, "recording").reason
+
+
+def test_connections_that_never_got_through_tls_are_said_and_change_no_verdict(
+    tmp_path: Path,
+) -> None:
+    said = "2 connections of programs to A ended before the TLS handshake was complete"
+    for count, reason in ((0, ""), (2, said)):
+        run = Recorded(tmp_path / str(count))
+        run.event("wire-recorded", "A", **REPORTED, handshakes_failed=count)
+        seal(run.close(), digests=True)
+        judgement = verdict_of(run.folder, looked(run.folder, "duplicate"), "duplicate")
+        recording = result(judgement, "recording")
+        assert (recording.verdict, recording.reason) == (Verdict.VALID, reason)
+    run = Recorded(tmp_path / "run", workloads=(PROGRAM,))
+    run.event("wire-recorded", "A", **REPORTED, handshakes_failed=2)
+    folder = run.close(commits=0, aborts=0, reads=0)
+    reason = by_bytes(folder, [], "leader-epochs", size=0).judged.reason
+    assert reason.startswith("recording: nothing was written to A.t")
+    assert reason.endswith(f"; {said}")
 
 
 def test_a_recorder_that_reported_nothing_is_unknown(tmp_path: Path) -> None:
