@@ -355,8 +355,9 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _against_bytes(
     view: PartitionView, generation: LogGeneration, marks: Watermarks, sampled: Ints
 ) -> Iterator[Finding]:
-    """Samples against the log of their time: the first capture that covers them, of those next to a
-    loss of the cluster and right before a truncation.
+    """Samples against the log of their time, of those captured next to a loss of the cluster and
+    right before a truncation: the first capture after a sample, or else the last one before it that
+    has all that the log had.
 
     What a coordinator ended after a capture (its cluster was started again) is in no capture, and
     which log a sample saw that was requested at the moment of a truncation cannot be known.
@@ -368,9 +369,15 @@ def _against_bytes(
     ]:
         clear &= (marks.time[sampled] > time) | (time > marks.returned[sampled])
     taken = Taken(view, generation.cluster)
-    for replica in captures_of(view, generation):
-        if not replica.damage:
-            here = clear & _covered(generation, replica, marks, sampled)
+    captures = captures_of(view, generation)
+    later = [_later(generation, replica, marks, sampled) for replica in captures]
+    without = ~np.logical_or.reduce(later) if later else clear
+    shown = [
+        *zip(captures, later, strict=True),
+        *((each, without & _as_then(each, marks, sampled)) for each in reversed(captures)),
+    ]
+    for replica, covered in shown:
+        if not replica.damage and (here := clear & covered).any():
             clear &= ~here
             floor = max(replica.log_start, compacted(view, replica))
             found = recomputed(read(replica, untracked=True), marks, sampled, since, floor)
@@ -387,16 +394,29 @@ def _explained(taken: Taken, marks: Watermarks, row: int, found: Found) -> Found
     return replace(found, evidence={**found.evidence, **taken.evidence(number)})
 
 
-def _covered(
-    generation: LogGeneration, replica: Replica, marks: Watermarks, sampled: Ints
-) -> Bools:
-    """Per sample, whether a capture has all bytes that it can be about: it was taken later, and
-    before the next reversal began; or the log was no longer than that."""
-    # The LSO may have been requested when the next sample's high watermark was reached.
-    high = marks.high_watermark[sampled]
-    reached = np.maximum(high, np.append(high[1:], NOWHERE)[: len(sampled)])
+def _later(generation: LogGeneration, replica: Replica, marks: Watermarks, sampled: Ints) -> Bools:
+    """Per sample, whether a capture was taken later, and before the next reversal began: it has all
+    that the sample can be about."""
     later = (marks.returned[sampled] <= replica.captured) | (replica.captured == 0)
-    return np.asarray((later & (marks.time[sampled] < generation.ended)) | (reached <= replica.end))
+    return np.asarray(later & (marks.time[sampled] < generation.ended))
+
+
+def _as_then(replica: Replica, marks: Watermarks, sampled: Ints) -> Bools:
+    """Per sample from after a capture, whether the log had nothing but what was captured.
+
+    It was no longer than that, and either no other leader had been elected since, or all of it was
+    committed by then. What was not committed another leader may lack, and replaces. Who led is
+    known from earlier samples; without one, from the captured batches.
+    """
+    # The LSO may have been requested when the next sample's high watermark was reached.
+    high, epoch = marks.high_watermark[sampled], marks.leader_epoch[sampled]
+    reached = np.maximum(high, np.append(high[1:], NOWHERE)[: len(sampled)])
+    early = marks.returned <= replica.captured
+    epochs = marks.leader_epoch[early] if early.any() else replica.batches.leader_epoch
+    led = int(epochs.max(initial=-1))
+    committed = marks.high_watermark[early].max(initial=-1)
+    same = (epoch >= 0) & (epoch <= led)
+    return np.asarray((reached <= replica.end) & (same | (reached <= committed)))
 
 
 def _above_what_was_sent(

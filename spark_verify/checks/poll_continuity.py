@@ -41,7 +41,6 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import (
-    before_truncation,
     end_of,
     every,
     examined,
@@ -52,18 +51,19 @@ from linkflap.spark_verify.checks.parts.generations import (
     not_captured,
     own,
     reads_in,
-    replica_of,
     truncated,
     truncations_in,
 )
-from linkflap.spark_verify.checks.parts.logs import Log, among, locate, read, together
+from linkflap.spark_verify.checks.parts.logs import Log, among, locate, together
 from linkflap.spark_verify.checks.parts.lost_records import (
     Passed,
     Taken,
     Truncations,
     kept_until,
     passed,
+    passed_in,
     position_of,
+    restarted_log,
     rows_before,
 )
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
@@ -173,7 +173,7 @@ def not_delivered(
     """The records that consumers, or their groups, should have got by their positions; `skips` are
     known from polls already."""
     truncations, floor = truncations_in(view, generation), available_from(view, generation, log)
-    taken, restarted = Taken(view, generation.cluster), _restarted(view, generation)
+    taken, restarted = Taken(view, generation.cluster), restarted_log(view, generation)
     promised = required_end(view, generation, truncations) if generation.last else -1
     end = end_of(view, generation)
     for rows in consumers(reads):
@@ -199,7 +199,7 @@ def not_delivered(
         for over in passed(rows, truncations, rows_before(view, generation, rows)):
             gone = _not_skipped(unread(there, over, floor), over.last, skips)
             if restarted is not None:
-                gone = gone[_passed_in(restarted, log, gone, rows, generation)]
+                gone = gone[passed_in(restarted, log, gone, rows, generation)]
             evidence = {
                 "began_at": over.start,
                 "began_by": over.first.kind,
@@ -212,27 +212,6 @@ def not_delivered(
                 yield from _missed("passed-unread", log, over.last, gone[by == number], **explained)
         yield from _drained_early(log, rows, there, floor, promised, skips)
     yield from _ahead(view, log, reads, floor, skips)
-
-
-def _restarted(view: PartitionView, generation: LogGeneration) -> Log | None:
-    """The log of a cluster that a forced failover had abandoned, and that was started again to be
-    truncated, right before that. The leader of then may lack what the dead one had alone, and its
-    coordinator appends markers in the place of it. None: it is not known, or is the log that is
-    judged."""
-    last = (
-        None if generation.last or generation.lost is None else before_truncation(view, generation)
-    )
-    return None if last is None or last is replica_of(view, generation) else read(last)
-
-
-def _passed_in(
-    restarted: Log, log: Log, offsets: Ints, rows: Sequence[Read], generation: LogGeneration
-) -> Bools:
-    """Per offset of an unread record, whether its reader passed it: before the cluster died, or in
-    the restarted log, which has it too."""
-    stood = max((position_of(r) for r in rows if r.returned <= (generation.lost or 0)), default=-1)
-    kept = restarted.holds(offsets, _uids(log, offsets)) >= 0
-    return np.asarray((offsets < stood) | kept)
 
 
 def _drained_early(

@@ -47,7 +47,7 @@ from linkflap.spark_verify.checks.parts.logs import (
     runs,
     together,
 )
-from linkflap.spark_verify.checks.parts.lost_records import Taken
+from linkflap.spark_verify.checks.parts.lost_records import Taken, passed_in, restarted_log
 from linkflap.spark_verify.checks.parts.outcomes import never
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Read, Sends, consumers
@@ -133,9 +133,13 @@ def _judge(
         gone = (mine.offset < compacted) & ~among(mine.offset, log.records.offset)
         truncated = _truncated_since(view, mine)
         yield from _phantoms(log, name, mine, ~(gone | late[name] | truncated), taken)
+    restarted = restarted_log(view, generation)
     for name, reads in audience.items():
-        offsets = got[name].offset if name in got else np.empty(0, np.int64)
-        yield from _hidden(log, name, reads, offsets, taken)
+        hidden = _hidden(log, reads, got[name].offset if name in got else np.empty(0, np.int64))
+        if restarted is not None:
+            there = log.records.offset[hidden]
+            hidden = hidden[passed_in(restarted, log, there, reads, generation)]
+        yield from _were_hidden(log, name, reads, hidden, taken)
 
 
 def _committed_after_capture(
@@ -205,25 +209,30 @@ def _phantoms(log: Log, name: str, got: Delivered, known: Bools, taken: Taken) -
     ]
 
 
-def _hidden(
-    log: Log, name: str, reads: Sequence[Read], offsets: Ints, taken: Taken
-) -> Sequence[Finding]:
+def _hidden(log: Log, reads: Sequence[Read], offsets: Ints) -> Ints:
+    """The rows of visible records that readers passed, and did not get: they got these offsets."""
     visible = np.flatnonzero(log.visible)
     there = log.records.offset[visible]
-    hidden = np.flatnonzero(_covered(reads, there) & ~among(there, offsets))
-    uids = log.records.uid[visible[hidden]]
-    by = taken.passed(there[hidden], reads)
+    return visible[_covered(reads, there) & ~among(there, offsets)]
+
+
+def _were_hidden(
+    log: Log, name: str, reads: Sequence[Read], hidden: Ints, taken: Taken
+) -> Sequence[Finding]:
+    offsets, uids = log.records.offset[hidden], log.records.uid[hidden]
+    by = taken.passed(offsets, reads)
+    visible = np.searchsorted(np.flatnonzero(log.visible), hidden)
     return [
         Found.at(
             "hidden-committed",
             log.cluster,
-            there[hidden[start]],
+            offsets[start],
             records=end - start,
             uid=uids[start],
             reader=name,
             **taken.evidence(int(by[start])),
         )
-        for start, end in runs(hidden, joined(by))
+        for start, end in runs(visible, joined(by))
     ]
 
 

@@ -14,7 +14,7 @@ from random import Random
 from typing import Final
 
 from linkflap.harness.model.history import SHARE_LOCK_MS, Fetched, Isolation, Poll, PollKind
-from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.scenario import Option, WorkloadSpec
 from tests.faithful.clusters import Entry, states
 from tests.faithful.made import Captured, Made
 from tests.faithful.observers import MS
@@ -45,7 +45,13 @@ def with_share_group(made: Made, seed: int) -> Made:
     }
     cluster = "A" if "A" in living else sorted(living)[0]
     isolation: Isolation = "read_committed" if rng.random() < 0.7 else "read_uncommitted"
-    options = {"group": GROUP, "cluster": cluster, "isolation": isolation}
+    # It begins when the failovers are over, and stays.
+    options: dict[str, Option] = {
+        "group": GROUP,
+        "cluster": cluster,
+        "isolation": isolation,
+        "follow": False,
+    }
     workload = WorkloadSpec(
         kind="share-group",
         home="A",

@@ -25,8 +25,23 @@ from typing import Final
 
 import numpy as np
 
-from linkflap.spark_verify.checks.parts.generations import generations, log_of, number_at, sends_to
-from linkflap.spark_verify.checks.parts.logs import Log, among, copies, locate, together
+from linkflap.spark_verify.checks.parts.generations import (
+    before_truncation,
+    generations,
+    log_of,
+    number_at,
+    replica_of,
+    sends_to,
+)
+from linkflap.spark_verify.checks.parts.logs import (
+    Log,
+    among,
+    copies,
+    each_at,
+    locate,
+    read,
+    together,
+)
 from linkflap.spark_verify.checks.parts.outcomes import uids_of
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration, history
 from linkflap.spark_verify.facts.partition_facts import Loss
@@ -190,6 +205,27 @@ def kept_until(row: Read, truncations: Truncations) -> int:
 
 def position_of(row: Read) -> int:
     return max(row.position, int(row.offsets.max()) + 1 if len(row.offsets) else -1)
+
+
+def restarted_log(view: PartitionView, generation: LogGeneration) -> Log | None:
+    """The log of a cluster that a forced failover had abandoned, and that was started again to be
+    truncated, right before that. The leader of then may lack what the dead one had alone, and its
+    coordinator appends markers in the place of it. None: it is not known, or is the log that is
+    judged."""
+    last = (
+        None if generation.last or generation.lost is None else before_truncation(view, generation)
+    )
+    return None if last is None or last is replica_of(view, generation) else read(last)
+
+
+def passed_in(
+    restarted: Log, log: Log, offsets: Ints, rows: Sequence[Read], generation: LogGeneration
+) -> Bools:
+    """Per offset of an unread record, whether its reader passed it: before the cluster died, or in
+    the restarted log, which has it too."""
+    stood = max((position_of(r) for r in rows if r.returned <= (generation.lost or 0)), default=-1)
+    uids = each_at(log.records.uid, locate(log.records.offset, offsets), -1)
+    return np.asarray((offsets < stood) | (restarted.holds(offsets, uids) >= 0))
 
 
 EVIDENCE: Final = "lost_by"

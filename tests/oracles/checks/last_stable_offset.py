@@ -138,7 +138,8 @@ def _sent_later(
 def _mismatches(
     plain: Plain, story: Story, generation: PlainGeneration, marks: Sequence[Any]
 ) -> Iterator[tuple[str, int]]:
-    """Each sample with the first capture that has all that it can be about."""
+    """Each sample with the capture that has all that it can be about: the first one after it, or
+    else the last one before it, if the log was the same then."""
     logs = [
         log
         for log in (
@@ -148,22 +149,33 @@ def _mismatches(
         if log is not None
     ]
     found = [dict(_recomputed(plain, generation, log, marks)) for log in logs]
-    for n in range(len(marks)):
+    every = story.marks(generation)
+    for n, mark in enumerate(marks):
         shown = [
             wrong
             for log, wrong in zip(logs, found, strict=True)
-            if _shows(generation, log, marks[n : n + 2])
+            if mark.returned <= (log.captured or NEVER) and mark.time < generation.ended
+        ] or [
+            wrong
+            for log, wrong in list(zip(logs, found, strict=True))[::-1]
+            if _same_log(log, every, marks[n : n + 2])
         ]
         if shown and n in shown[0]:
             yield shown[0][n]
 
 
-def _shows(generation: PlainGeneration, log: PlainLog, marks: Sequence[Any]) -> bool:
-    """Whether a log has everything that existed at a request: it was captured after that and before
-    a reversal, or has all that existed then and at the request of the next sample."""
-    later = marks[0].returned <= (log.captured or NEVER)
-    return (later and marks[0].time < generation.ended) or (
-        len(marks) > 1 and all(mark.high_watermark <= log.end for mark in marks)
+def _same_log(log: PlainLog, every: Sequence[Any], marks: Sequence[Any]) -> bool:
+    """Whether a log that was captured before a sample had the same records at its request: all
+    that there is until the next sample is in it, and was committed by then or is of the same
+    leader, which earlier samples name, or else the log's batches. An elected leader may lack what
+    was not committed (KIP-101)."""
+    before = [mark for mark in every if mark.returned <= log.captured]
+    committed = max((mark.high_watermark for mark in before), default=-1)
+    last_epoch = max((each.leader_epoch for each in before or log.batches), default=-1)
+    same_leader = 0 <= marks[0].leader_epoch <= last_epoch
+    return len(marks) > 1 and all(
+        mark.high_watermark <= log.end and (same_leader or mark.high_watermark <= committed)
+        for mark in marks
     )
 
 

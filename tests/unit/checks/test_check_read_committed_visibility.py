@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.checks.histories import SECOND, Log, poll, view
-from tests.unit.checks.round_trip import trip
+from tests.unit.checks.round_trip import before, trip
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
@@ -115,3 +115,21 @@ def test_readers_of_a_log_that_was_truncated_are_judged_wherever_they_were() -> 
         ("A", 0, ""),
         ("A", 2, "1-away"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("restarted", "passed_at", "found"),
+    [
+        (Log("A").data(1).data(2).marker("abort", pid=7), 598, []),
+        (Log("A").data(1).data(2).marker("abort", pid=7), 450, [("hidden-committed", "A", 2)]),
+        (Log("A").data(1).data(2).data(3), 598, [("hidden-committed", "A", 2)]),
+    ],
+    ids=["a marker in its place", "before the leader died", "the record is still there"],
+)
+def test_a_reader_passes_what_a_restarted_cluster_has_where_its_dead_leader_had_a_record(
+    restarted: Log, passed_at: int, found: list[tuple[str, str, int]]
+) -> None:
+    """A died at second 500 with 3 at offset 2, and was truncated at second 600."""
+    reads = [poll((0, 1), (1, 2), position=3, at=passed_at * SECOND)]
+    earlier = [before(), restarted.taken("1-reverse-600", at=599)]
+    assert anomalies(NAME, trip(earlier=earlier, reads=reads)) == found

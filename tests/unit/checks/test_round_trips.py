@@ -698,3 +698,36 @@ def test_only_a_forced_failover_gives_a_cluster_up() -> None:
         history(kept(promoted(3, kind="planned")).partition_facts).generations["A"][0].lost is None
     )
     assert history(kept(promoted(3, at=7)).partition_facts).generations["A"][0].lost == 7
+
+
+@pytest.mark.parametrize(
+    ("rows", "found"),
+    [
+        # The elected leader lacked 3, and its coordinator appended a marker in its place.
+        ([(400, 2, 2, 0), (598, 3, 3, 1), (599, 3, 3, 1)], []),
+        # 3 was committed, and another leader must have it.
+        ([(400, 2, 3, 0), (598, 3, 3, 1), (599, 3, 3, 1)], [("lso-mismatch", "A", 3)]),
+        # The same leader has it.
+        ([(400, 2, 2, 0), (598, 3, 3, 0), (599, 3, 3, 0)], [("lso-mismatch", "A", 3)]),
+    ],
+    ids=["another leader", "committed before", "the same leader"],
+)
+def test_samples_of_a_restarted_cluster_are_not_held_against_what_only_its_dead_leader_had(
+    rows: list[tuple[int, int, int, int]], found: list[tuple[str, str, int]]
+) -> None:
+    """A died at second 500 with the open transaction of 3 at offset 2, was captured at 510, and was
+    started again to be truncated at 600."""
+    dead = Log("A").data(1).data(2).txn(3, pid=7, end=None).taken("1-away", at=510)
+    judged = anomalies("last-stable-offset", sampled(*rows, earlier=[dead]))
+    assert judged[:1] == found
+
+
+def test_samples_of_a_restarted_cluster_are_held_against_its_capture_before_the_truncation() -> (
+    None
+):
+    dead = Log("A").data(1).data(2).txn(3, pid=7, end=None).taken("1-away", at=510)
+    restarted = Log("A").data(1).data(2).marker("abort", pid=7).taken("1-reverse-600", at=599)
+    for lso, found in ((3, []), (2, [("lso-mismatch", "A", 2)])):
+        rows = [(400, 2, 2, 0), (597, lso, 3, 1), (598, lso, 3, 1)]
+        judged = anomalies("last-stable-offset", sampled(*rows, earlier=[dead, restarted]))
+        assert judged[:1] == found
