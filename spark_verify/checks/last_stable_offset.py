@@ -374,7 +374,7 @@ def _against_bytes(
     without = ~np.logical_or.reduce(later) if later else clear
     shown = [
         *zip(captures, later, strict=True),
-        *((each, without & _as_then(each, marks, sampled)) for each in reversed(captures)),
+        *((each, without & _same_log(each, marks, sampled)) for each in reversed(captures)),
     ]
     for replica, covered in shown:
         if not replica.damage and (here := clear & covered).any():
@@ -401,7 +401,7 @@ def _later(generation: LogGeneration, replica: Replica, marks: Watermarks, sampl
     return np.asarray(later & (marks.time[sampled] < generation.ended))
 
 
-def _as_then(replica: Replica, marks: Watermarks, sampled: Ints) -> Bools:
+def _same_log(replica: Replica, marks: Watermarks, sampled: Ints) -> Bools:
     """Per sample from after a capture, whether the log had nothing but what was captured.
 
     It was no longer than that, and either no other leader had been elected since, or all of it was
