@@ -110,9 +110,11 @@ def deleted(
         return True
     if log.of(promise.uid) is not None:
         return False
+    compacted = plain.compacted.get(generation.cluster, 0)
+    if not max(start, compacted):
+        return False  # nothing was taken: also where its neighbours leave the record no offset
     mine = promises(plain, story, generation)
     lost = _written(plain, story, generation, mine, promise)
-    compacted = plain.compacted.get(generation.cluster, 0)
     if lost.last < start or lost.first >= max(start, compacted):
         return lost.last < start
     below = lost.last < max(start, compacted) or None
