@@ -508,8 +508,9 @@ def truncated_that_never_followed(made: Made, rng: Random) -> None:
     ),
     may=(
         "commit-aborted/commit-unmarked ghost-ack/ghost-ack internal-topics/marker-missing "
-        "last-stable-offset/lso-mismatch lost-write/lost-write order-equality/mirror-phantom "
-        "order-equality/mirrored-aborted read-committed-visibility/phantom-read "
+        "last-stable-offset/hanging-transaction last-stable-offset/lso-mismatch "
+        "lost-write/lost-write order-equality/mirror-phantom order-equality/mirrored-aborted "
+        "read-committed-visibility/phantom-read "
         "record-equality/record-stranger torn-transaction/torn-transaction"
     ),
 )

@@ -166,7 +166,15 @@ def compacted_batch_of_another_time_on_the_mirror(made: Made, rng: Random) -> No
     """Below A's cleaner checkpoint a batch with one record has LogAppendTime, with the time that
     its record has, on all replicas of B. No log cleaner writes that."""
     cleaned = min(made.logs[key].bounds.compacted for key in made.log_keys("A", 0))
-    batch = next(e for e in made.log("B") if len(e.records) == 1 and e.end <= cleaned)
+    held = {uid for e in made.log("A") for uid in e.uids}
+    one = [
+        e
+        for e in made.log("B")
+        if len(e.records) == 1 and e.end <= cleaned and e.uids[0] in held and e.appended is None
+    ]
+    if not one:
+        raise NothingToChange("the whole topic has LogAppendTime")
+    batch = one[0]
     made.change("B", 0, put(batch, appended=batch.records[0].timestamp))
 
 
