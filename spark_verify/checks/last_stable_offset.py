@@ -171,18 +171,19 @@ def _elsewhere(view: PartitionView, generation: LogGeneration) -> Sequence[str]:
 def last_states(view: PartitionView) -> Iterator[PartialFinding]:
     """The last state of each transactional id, of each cluster's coordinators."""
     for cluster, replica in view.canonical().items():
-        last = {
-            entry.transactional_id: entry
-            for entry in replica.entries
-            if isinstance(entry, TransactionState)
-        }
+        last: dict[str, tuple[TransactionState, TransactionState | None]] = {}
+        for entry in replica.entries:
+            if isinstance(entry, TransactionState):
+                before, _ = last.get(entry.transactional_id, (None, None))
+                last[entry.transactional_id] = entry, before
         ids = [
             {
                 "id": name, "producer_id": state.producer_id, "epoch": state.producer_epoch,
                 "state": state.state, "timeout": state.timeout, "started": state.started,
                 "updated": state.updated, "partitions": [list(tp) for tp in state.partitions],
+                "ended": _ended_in(state, before),
             }
-            for name, state in last.items()
+            for name, (state, before) in last.items()
         ]  # fmt: skip
         data: dict[str, object] = {
             "what": "ids", "ids": ids, "sound": sound(view, replica),
@@ -190,6 +191,16 @@ def last_states(view: PartitionView) -> Iterator[PartialFinding]:
             "partitions": setting(view, cluster, "transaction.state.log.num.partitions", 1),
         }  # fmt: skip
         yield PartialFinding(cluster=cluster, offset=0, data=data, together=cluster)
+
+
+def _ended_in(
+    state: TransactionState, before: TransactionState | None
+) -> Sequence[Sequence[object]] | None:
+    """The partitions of the transaction that a last state says was aborted; None where its prepared
+    state, which lists them, is not in the log."""
+    if state.state != COMPLETE_ABORT or before is None or before.state != PREPARE_ABORT:
+        return None
+    return [list(tp) for tp in before.partitions]
 
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
@@ -238,8 +249,9 @@ def _by_coordinator(
         state["state"] in (PREPARE_COMMIT, PREPARE_ABORT) and state["epoch"] >= data["epoch"]
     )
     if not same or not there:
-        ended = int(state["updated"]) * MS
-        if state["state"] == COMPLETE_ABORT and ended + _CAPTURE >= data["captured"]:
+        late = int(state["updated"]) * MS + _CAPTURE >= data["captured"]
+        ended = state["ended"] is None or [one.topic, one.partition] in state["ended"]
+        if state["state"] == COMPLETE_ABORT and late and ended:
             where = f"{one.tp} on {one.cluster}"
             yield Unjudged(
                 f"the coordinator aborted a transaction of {where} while it was captured"
