@@ -263,7 +263,7 @@ def once(
 ) -> None:
     """One input: changes a directory, reads or judges it, and makes it good again."""
     rng = random.Random(f"{seed}/{number}")
-    if what == "reading" and directory.planned is not None and number % 10:
+    if what == "reading" and directory.planned is not None and number % 50:
         _tried(directory, outcome, f"{seed}/{number}", "alone", rng)
     else:
         did = directory.change(rng)
