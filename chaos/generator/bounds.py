@@ -3,7 +3,6 @@ same bounds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Final
@@ -21,7 +20,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import LIBRDKAFKA, NO_MIRROR, MirrorSpec, Scenario, libraries
 from linkflap.harness.model.security import secured
 from linkflap.harness.model.texts import nearest
-from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
+from linkflap.harness.model.topology import DEFAULT_KAFKA, of_release
 from linkflap.harness.runtimes import faketime
 from linkflap.topologies import TOPOLOGIES, parse
 from linkflap.topologies.notation import arrows
@@ -54,6 +53,9 @@ class GeneratorBounds:
     that the runtime can play). Each cluster gets one release of `kafka`. The clients of a run use
     one library of `clients`, or alternate between all of them. `longest` is the longest duration of
     a fault in seconds. `most` is the largest number of faults besides failovers.
+
+    `like` is a scenario whose clusters, mirror, topics and workloads every run has: only the faults
+    are drawn. `of_scenario` makes the bounds for one.
     """
 
     topologies: tuple[str, ...] = (PAIR,)
@@ -64,6 +66,7 @@ class GeneratorBounds:
     runtime: str = "process"
     longest: float = 2.0
     most: int = 4
+    like: Scenario | None = None
 
     @property
     def allowed(self) -> tuple[str, ...]:
@@ -127,16 +130,21 @@ class GeneratorBounds:
         for kind in self.mirrors:
             mirrors.check_kind(kind)
             for release in self.kafka if kind in self.kinds else ():
-                smallest = _smallest(kind, release)
+                smallest = self.like or _smallest(kind, release)
                 mirrors.check_played(smallest, self.runtime)
                 runtimes.check(self.runtime, smallest.topology)
 
 
-def of_release(topology: Topology, release: Callable[[], str]) -> Topology:
-    """The topology, each cluster with a release of its own."""
+def of_scenario(scenario: Scenario, bounds: GeneratorBounds) -> GeneratorBounds:
+    """The bounds in which every run is like this scenario, but for its faults."""
+    clusters = scenario.topology.clusters
     return replace(
-        topology,
-        clusters=tuple(replace(cluster, kafka=release()) for cluster in topology.clusters),
+        bounds,
+        topologies=(arrows(of_release(scenario.topology, lambda: DEFAULT_KAFKA)),),
+        mirrors=(scenario.mirror.kind,) if scenario.topology.links else bounds.mirrors,
+        kafka=tuple(dict.fromkeys(cluster.kafka for cluster in clusters)),
+        clients=tuple(dict.fromkeys(each.library for each in scenario.workloads)),
+        like=replace(scenario, schedule=()),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from linkflap.chaos import schedule
 from linkflap.chaos.default_workloads import default_workloads, default_workloads_of
 from linkflap.chaos.generator import packages
-from linkflap.chaos.generator.bounds import GeneratorBounds, arrows_of, of_release
+from linkflap.chaos.generator.bounds import GeneratorBounds, arrows_of
 from linkflap.chaos.generator.coverage import Coverage, cells_of
 from linkflap.chaos.generator.packages import Draft, of_mirror
 from linkflap.harness import mirrors
@@ -28,7 +28,7 @@ from linkflap.harness.model.scenario import (
     WorkloadSpec,
     with_library,
 )
-from linkflap.harness.model.topology import LinkSpec, Topology
+from linkflap.harness.model.topology import LinkSpec, Topology, of_release
 from linkflap.harness.workloads import KINDS
 from linkflap.harness.workloads.producers import COMMON
 from linkflap.topologies import parse
@@ -95,9 +95,7 @@ def playable(scenario: Scenario) -> bool:
 
 
 def _scenario(seed: int, bounds: GeneratorBounds, rng: random.Random, *, name: str) -> Scenario:
-    topology = _topology(bounds, rng)
-    mirror = _mirror(bounds, rng) if topology.links else NO_MIRROR
-    topics = _topics(rng)
+    topology, mirror, topics = _setting(bounds, rng)
     guarantee = mirrors.resolve(mirror).guarantee
     if topology.links:
         bounds = _without(bounds, mirrors.MIRRORS[mirror.kind].without)
@@ -116,23 +114,43 @@ def _scenario(seed: int, bounds: GeneratorBounds, rng: random.Random, *, name: s
         rng=rng,
         partitions=topics.partitions,
         copies_transactions=guarantee.offsets_kept or guarantee.delivery == "exactly-once",
+        workloads=bounds.like.workloads if bounds.like else None,
     )
     _story(draft, bounds, turns=turns, reversible=guarantee.reversible)
     if topology.links and mirrors.MIRRORS[mirror.kind].asks_source:
         draft.faults = [_source_may_stall(fault, rng) for fault in draft.faults]
-    workloads = _with_clients(_workloads(topology, topics, rng), bounds, rng)
-    return Scenario(
-        name=name,
-        about="faults drawn by a suite",
-        seed=seed,
+    workloads = (
+        bounds.like.workloads
+        if bounds.like
+        else _with_clients(_workloads(topology, topics, rng), bounds, rng)
+    )
+    made = bounds.like or Scenario(
+        name="",
+        about="",
+        seed=0,
         topology=topology,
         mirror=mirror,
         workloads=workloads,
-        schedule=tuple(_not_too_far_behind(fault, workloads) for fault in draft.faults),
+        schedule=(),
         minimums=MINIMUMS,
         topics=topics,
         duration=3.0,
     )
+    return replace(
+        made,
+        name=name,
+        about="faults drawn by a suite",
+        seed=seed,
+        schedule=tuple(_not_too_far_behind(fault, workloads) for fault in draft.faults),
+    )
+
+
+def _setting(bounds: GeneratorBounds, rng: random.Random) -> tuple[Topology, MirrorSpec, TopicSpec]:
+    """What a run has before its faults: as the bounds' scenario has it, or drawn."""
+    if like := bounds.like:
+        return like.topology, like.mirror, like.topics
+    topology = _topology(bounds, rng)
+    return topology, _mirror(bounds, rng) if topology.links else NO_MIRROR, _topics(rng)
 
 
 def _without(bounds: GeneratorBounds, left_out: Container[str]) -> GeneratorBounds:
@@ -197,7 +215,8 @@ def _begin(draft: Draft) -> None:
     home."""
     draft.up = {cluster.name for cluster in draft.topology.clusters}
     draft.mirrored = {link.name for link in draft.topology.links}
-    draft.at = {home: home for home in draft.topology.homes}
+    written = {each.home for each in draft.workloads or ()}
+    draft.at = {home: home for home in draft.topology.homes if not written or home in written}
 
 
 def _clean(topology: Topology, link: LinkSpec, *, forced: bool) -> bool:

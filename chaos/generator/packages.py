@@ -22,7 +22,7 @@ from linkflap.chaos.triggers import Condition, condition
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.faults import FORCED, KILL, PLANNED, REVERSE, UNCLEAN, FaultName, Target
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.scenario import PRODUCERS, FaultSpec, Option, WorkloadSpec
 from linkflap.harness.model.topology import DEFAULT_KAFKA, LinkSpec, Topology
 
 GIVEN = 0.4
@@ -113,9 +113,24 @@ class Draft:
     at: dict[str, str] = field(default_factory=dict)
     moved: bool = False
     """Whether clients have failed over."""
+    workloads: Sequence[WorkloadSpec] | None = None
+    """The workloads of the run, where they are given; else it gets those of generated runs."""
     faults: list[FaultSpec] = field(default_factory=list)
     _wants: dict[str, Wants] = field(default_factory=dict)
     _ancestors: dict[str, Set[str]] = field(default_factory=dict)
+
+    def writes(self, *kinds: str, on: str = "") -> bool:
+        """Whether workloads of these kinds write now, on the cluster `on` if one is named."""
+        if self.workloads is None:
+            return not on or on in self.at.values()
+        homes = {home for home, at in self.at.items() if on in ("", at)}
+        return any(w.kind in kinds and w.home in homes for w in self.workloads)
+
+    @property
+    def clients_of_proxies(self) -> list[str]:
+        """The running clusters with clients that connect through proxies."""
+        through = {w.home for w in self.workloads or () if w.options.get("via") == "proxy"}
+        return sorted(self.up if self.workloads is None else self.up & through)
 
     def add(
         self,
@@ -255,7 +270,8 @@ def _candidates(fault: str, draft: Draft) -> Sequence[str]:
     """The existing objects of the kind that a fault targets."""
     if FaultName(fault).of_link or fault in (*OF_CERTIFICATES, KILL, *RULED):
         if not draft.topology.links and fault != KILL and fault not in RULED:
-            return [f"*->{name}" for name in sorted(draft.up)]  # the only paths are of clients
+            # the only paths are of clients
+            return [f"*->{name}" for name in draft.clients_of_proxies]
         return _of_links(fault, draft)
     if fault in OF_CLIENTS:
         return written_clusters(draft)
@@ -349,11 +365,15 @@ OF_KEPT_OFFSETS: Final = frozenset({DELETED, RECREATED, UNCLEAN})
 """Faults that are drawn only with mirrors that keep offsets. With other offsets, the copies could
 not be compared with their originals, or would mix two topics of one name."""
 ENDED: Final = "transactions-ended"
+UNDER_WAY: Final = "under-way"
 BEHIND: Final = "mirror-behind"
 FAR: Final = 20
 """Records that a mirror is behind by; an operation has as many by default."""
 BEGUN: Final = 40
 """The first failover waits for this many ended transactions."""
+ENOUGH: Final = 400
+"""Where no workload has transactions, the first failover waits for this many records."""
+TRANSACTIONAL: Final = "transactional"
 ONCE: Final = 0.6
 """The share of faults that wait for a log state."""
 TAIL: Final = 0.5
@@ -450,8 +470,9 @@ def _options(fault: str, rng: random.Random) -> Mapping[str, Option]:
 def _something_to_delete(once: Condition, home: str, draft: Draft) -> Condition:
     """The condition of a deletion of records: after BEGUN transactions, and often during a fault of
     a link, so that records are deleted before the mirror has fetched them."""
-    if ENDED not in dict(once.triggers):
-        once = replace(once, triggers=((ENDED, BEGUN), *once.triggers))
+    begun = _begun(draft)
+    if not {name for name, _ in begun} & dict(once.triggers).keys():
+        once = replace(once, triggers=(*begun, *once.triggers))
     lasting = [fault.id for fault in draft.lasting("link-") if _from(fault, home)]
     return (
         replace(once, during=(draft.rng.choice(lasting),))
@@ -495,8 +516,12 @@ def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
     if draft.rng.random() > ONCE:
         return Condition()
     source = Target.parse(target).entered
-    states: list[tuple[str, int | None]] = [(ENDED, draft.rng.choice([10, 50, 100]))]
-    if source in draft.at.values():
+    states: list[tuple[str, int | None]] = []
+    if draft.writes(TRANSACTIONAL):
+        states.append((ENDED, draft.rng.choice([10, 50, 100])))
+    elif draft.writes(*PRODUCERS, on=source):
+        states.append((UNDER_WAY, draft.rng.choice([100, 500, 1000])))
+    if draft.writes(TRANSACTIONAL, on=source):
         states += [
             ("open-transactions", None),
             ("open-transactions", 2),
@@ -505,9 +530,16 @@ def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
         states.append(("open-partitions", min(2, draft.partitions)))
     if target in draft.mirrored and source in written_or_mirrored(draft):
         states += [(BEHIND, None), (BEHIND, FAR)]
-        if draft.copies_transactions:
+        if draft.copies_transactions and draft.writes(TRANSACTIONAL):
             states.append(("open-at-destination", None))
-    return Condition(triggers=(draft.rng.choice(states),))
+    return Condition(triggers=(draft.rng.choice(states),)) if states else Condition()
+
+
+def _begun(draft: Draft) -> tuple[tuple[str, int | None], ...]:
+    """The triggers of what needs something to judge: clients have worked for a while."""
+    if draft.writes(TRANSACTIONAL):
+        return ((ENDED, BEGUN),)
+    return ((UNDER_WAY, ENOUGH),) if draft.writes(*PRODUCERS) else ()
 
 
 def fail_over(
@@ -524,7 +556,7 @@ def fail_over(
     if name not in bounds.allowed:
         return
     # Without ended transactions there is nothing to judge.
-    begun: tuple[tuple[str, int | None], ...] = () if draft.moved else ((ENDED, BEGUN),)
+    begun = () if draft.moved else _begun(draft)
     triggers: Sequence[tuple[str, int | None]] = begun
     during: tuple[str, ...] = ()
     if forced:
@@ -533,7 +565,11 @@ def fail_over(
             ("open-transactions", 2),
             ("commit-in-flight", None),
         ]
-        triggers = (*begun, draft.rng.choice(states))
+        triggers = (
+            (*begun, draft.rng.choice(states))
+            if draft.writes(TRANSACTIONAL, on=link.source)
+            else begun
+        )
         during = _disturbed(draft, bounds, link, back=back)
         if during and begun:
             # The disturbance may be too short for so many transactions: so it waits for them.

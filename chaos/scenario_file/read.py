@@ -53,7 +53,7 @@ from linkflap.harness.model.scenario import (
     least_of,
 )
 from linkflap.harness.model.texts import nearest
-from linkflap.harness.model.topology import ClusterSpec, Topology, id_of
+from linkflap.harness.model.topology import ClusterSpec, Topology, id_of, of_release
 from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.runtimes.distribution import kafka_settings
 from linkflap.harness.runtimes.distribution.kafka import look_for, released
@@ -73,6 +73,8 @@ class Reader(TomlFile):
     mistake: `schedule.check` refuses it without a line."""
     program: WorkloadSpec | None = None
     """The program that replaces the file's workloads, at home on the first cluster."""
+    kafka: str = ""
+    """The Kafka that replaces the file's on every cluster."""
 
     def missing(self, at: KeyPath, name: str) -> str:
         """What kind of target the fault at this path takes."""
@@ -221,23 +223,29 @@ def read(
     chosen: bool = False,
     topology: Topology | None = None,
     program: WorkloadSpec | None = None,
+    kafka: str = "",
 ) -> Scenario:
     """The scenario of a file, on its own topology or another one, and with its own workloads, or a
-    `program` on the first cluster. `seed` is used if the file has none, or if the user chose it
-    (`chosen`). Raises InputError."""
-    reader = _opened(path, topology, program)
+    `program` on the first cluster; each cluster with its own Kafka or with `kafka`. `seed` is used
+    if the file has none, or if the user chose it (`chosen`). Raises InputError."""
+    reader = _opened(path, topology, program, kafka)
     reader.check_schema(SCHEMA_VERSION)
     file = reader.to(ScenarioFile)
     return _scenario(reader, file, seed if chosen or file.seed is None else file.seed)
 
 
 def _opened(
-    path: Path, topology: Topology | None = None, program: WorkloadSpec | None = None
+    path: Path,
+    topology: Topology | None = None,
+    program: WorkloadSpec | None = None,
+    kafka: str = "",
 ) -> Reader:
     content, where = content_and_lines(
         path, "scenario file", f"linkflap run NAME --dry-run --save {path} writes one", _with_names
     )
-    return Reader(path=path, content=content, where=where, asked=topology, program=program)
+    return Reader(
+        path=path, content=content, where=where, asked=topology, program=program, kafka=kafka
+    )
 
 
 def _with_names(content: Mapping[str, object]) -> Mapping[str, object]:
@@ -413,6 +421,8 @@ def _topology(reader: Reader, file: ScenarioFile) -> Topology:
         topology = reader.asked or parse(file.topology)
     except InputError as error:
         reader.fail(("topology",), str(error))
+    if reader.kafka:
+        topology = of_release(topology, lambda: reader.kafka)
     _refuse_one_cluster(reader, file, topology)
     every = [c.name for c in topology.clusters]
     own: dict[str, dict[str, str]] = {name: {} for name in every}

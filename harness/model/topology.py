@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from linkflap.harness.model.errors import InputError
@@ -162,6 +162,14 @@ class Topology:
             if rest == left:
                 return bool(left)
             left = rest
+
+
+def of_release(topology: Topology, release: Callable[[], str]) -> Topology:
+    """The topology, each cluster with a release of its own."""
+    return replace(
+        topology,
+        clusters=tuple(replace(cluster, kafka=release()) for cluster in topology.clusters),
+    )
 
 
 def hyphen_free(name: str) -> str:

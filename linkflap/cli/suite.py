@@ -4,7 +4,7 @@ plays every known case. Lists failures first."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -61,7 +61,7 @@ def resumed_plan(path: Path, *, allow_commands: bool) -> SuiteFolder:
     from linkflap.harness.runtimes.distribution.kafka import released
     from linkflap.suite import regression
     from linkflap.suite.failures import SMALLEST
-    from linkflap.suite.folder import GIVEN, SuiteFolder
+    from linkflap.suite.folder import GIVEN, SUITE, SuiteFolder
 
     folder = SuiteFolder.open(path)
     plan = folder.plan
@@ -69,6 +69,8 @@ def resumed_plan(path: Path, *, allow_commands: bool) -> SuiteFolder:
         raise InputError(f"{path} was merged from shards; resume each shard, then merge them again")
     if allow_commands:
         return folder
+    if plan.bounds.like:
+        _refuse_code(str(path / SUITE), plan.bounds.like)
     ended = {result.number for result in folder.results if not result.failed}
     for file in (
         *([path / GIVEN] if plan.given else ()),
@@ -91,9 +93,9 @@ def resumed_plan(path: Path, *, allow_commands: bool) -> SuiteFolder:
     return folder
 
 
-def _refuse_code(name: str, scenario: Scenario) -> None:
+def _refuse_code(name: str, scenario: Scenario, *, named: Sequence[str] = ()) -> None:
     """Raises InputError for a scenario that starts programs, or builds of Kafka that are no
-    release."""
+    release and not `named` by the user."""
     from linkflap.cli.suite_work import own_builds
     from linkflap.recording.run import commands
 
@@ -102,8 +104,9 @@ def _refuse_code(name: str, scenario: Scenario) -> None:
         raise InputError(
             f"{name} starts programs of yours ({first}); allow this with --allow-commands"
         )
-    if builds := own_builds(scenario):
-        what, build = next(iter(builds.items()))
+    for what, build in own_builds(scenario).items():
+        if build in named:
+            continue
         raise InputError(
             f"{name} runs a build of Kafka that is no release ({what}: {build}); allow this with "
             "--allow-commands"
@@ -194,6 +197,47 @@ def bounds_of(
         clients=_named(clients) or (LIBRDKAFKA,),
         runtime=runtime,
     )
+
+
+def like(
+    path: Path,
+    bounds: GeneratorBounds,
+    *,
+    kind: str,
+    kafka: Sequence[str],
+    given: Mapping[str, Sequence[str]],
+    allow_commands: bool,
+) -> GeneratorBounds:
+    """The bounds of a suite whose runs are like the scenario of a file, but for its faults; on
+    `kafka`, if it is named. `given`: the options that the file would contradict. Raises
+    InputError."""
+    from linkflap.chaos import scenario_file
+    from linkflap.chaos.generator.bounds import of_scenario
+    from linkflap.cli.suite_work import anywhere, full_path
+
+    if kind in (OWN, REGRESSION):
+        raise InputError("--like is for suites that draw faults: smoke, nightly, soak, kip")
+    for option in (name for name, values in given.items() if values):
+        raise InputError(f"{option} contradicts --like {path}, which says that; leave it out")
+    named = [*map(full_path, _named(kafka))]
+    if len(named) > 1:
+        raise InputError(
+            f"--kafka names {len(named)}, and all clusters of --like {path} run one; name one"
+        )
+    scenario = scenario_file.read(path, seed=0, kafka="".join(named))
+    scenario_file.check_kafka(path, scenario, bounds.runtime)
+    if not allow_commands:
+        _refuse_code(str(path), scenario, named=named)
+    for what, found in {
+        "budgets of failovers": scenario.budgets.of_failovers,
+        "a program that starts with a fault": any(each.starts for each in scenario.workloads),
+    }.items():
+        if found:
+            raise InputError(
+                f"{path} has {what}, and with --like the faults are drawn; use another file, or "
+                f"play this one as it is: linkflap suite {path}"
+            )
+    return of_scenario(anywhere(scenario), bounds)
 
 
 def cases_of(kind: str, names: Sequence[str], kafka: Sequence[str]) -> tuple[str, ...]:
@@ -303,6 +347,13 @@ def _named(given: Sequence[str]) -> tuple[str, ...]:
     is_flag=True,
     help="Start new clusters for each run, instead of using clean ones again.",
 )
+@click.option(
+    "--like",
+    "example",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw only faults: clusters, settings, topics, workloads are those of FILE.",
+)
 @click.option("--uniform", is_flag=True, help="Draw at random, without regard to coverage.")
 @click.option(
     "--reach",
@@ -364,6 +415,7 @@ def suite(
     runtime: str,
     part: str | None,
     fresh: bool,
+    example: Path | None,
     uniform: bool,
     reach: Sequence[str],
     after: Path | None,
@@ -405,27 +457,37 @@ def suite(
         return suite_work.merge([Path(name) for name in names[1:]], out, junit)
     name = only_of(names)
     kind, given = kind_of(name, allow_commands=allow_commands or dry_run, runtime=runtime)
+    bounds = bounds_of(
+        kind,
+        topologies=topologies,
+        mirrors=mirrors,
+        faults=faults,
+        kafka=kafka,
+        clients=clients,
+        runtime=runtime,
+    )
+    if example is not None:
+        bounds = like(
+            example,
+            bounds,
+            kind=kind,
+            kafka=kafka,
+            given={"--topologies": topologies, "--mirrors": mirrors, "--clients": clients},
+            allow_commands=allow_commands or dry_run,
+        )
     plan = folders.Plan(
         name=kind,
         seed=drawn_seed(seed),
         seconds=folders.seconds(lasts or LASTS[kind]),
         runs=most_runs(kind, runs, lasts),
         jobs=1 if kind in (SOAK, REGRESSION) else jobs or folders.usual_jobs(),
-        bounds=bounds_of(
-            kind,
-            topologies=topologies,
-            mirrors=mirrors,
-            faults=faults,
-            kafka=kafka,
-            clients=clients,
-            runtime=runtime,
-        ),
+        bounds=bounds,
         shard=folders.shard(part) if part else (0, 1),
         guided=not uniform,
         fresh=own_clusters(kind, fresh=fresh),
         until_fail=until_fail,
         reach=tuple(reach),
-        cases=cases_of(kind, cases, kafka),
+        cases=cases_of(kind, cases, bounds.kafka),
         replays=replays,
         shrink_seconds=folders.seconds(shrink, "--shrink") if shrink else SHRINK[kind],
         alike=ALIKE[kind],

@@ -78,7 +78,7 @@ def _of_runs(folder: SuiteFolder) -> Page:
         rows=(
             *(
                 Row(
-                    verdict=_NOT_PLAYED if one.verdict is Verdict.NOT_DUE else one.verdict,
+                    verdict=one.said,
                     name=f"case {one.name}",
                     cells=("", "", "", "", one.result, ""),
                 )

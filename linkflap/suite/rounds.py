@@ -22,7 +22,7 @@ from linkflap.chaos.generator.bounds import arrows_of
 from linkflap.harness.machine import untrusted_files
 from linkflap.harness.machine.children import Child, module, spawn
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
-from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.scenario import NO_MIRROR, Scenario
 from linkflap.harness.model.texts import counted
 from linkflap.harness.model.topology import Topology
 from linkflap.recording.cleanliness import MEMORY
@@ -37,7 +37,7 @@ SOAK: Final = "soak"
 ROUNDS: Final = "rounds"
 LOG: Final = f"{CLUSTERS}.log"
 MIRROR: Final = "shadow"
-MIRRORS_OF_ROUNDS: Final = frozenset({"shadow", "mm2"})
+MIRRORS_OF_ROUNDS: Final = frozenset({"shadow", "mm2", NO_MIRROR.kind})
 """Mirrors that keep no state but in topics and processes, which are removed after a round."""
 NOT_IN_ROUNDS: Final = frozenset({"rolling-upgrade"})
 """Faults that change the clusters for good: after them, another release runs."""

@@ -25,7 +25,9 @@ from linkflap.chaos.cases import case, runner
 from linkflap.chaos.cases.results import load, tallies
 from linkflap.chaos.faults import FAULTS
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.texts import counted, in_markdown, printable
+from linkflap.harness.model.topology import DEFAULT_KAFKA, of_release
 from linkflap.harness.model.verdict import ORDER, Verdict, worst
 from linkflap.harness.rundir import write_document
 from linkflap.suite import rounds
@@ -55,8 +57,9 @@ def unreached(folder: SuiteFolder) -> list[str]:
 class CaseOfSuite:
     """A case that the suite plays. It showed in `shown` of `runs`.
 
-    Valid: as was expected of the release; invalid: not as expected; unknown: nothing was expected,
-    or there are too few runs; not due: the Kafka lacks what the case needs.
+    Valid: it did not show, or it is `known` to show there; invalid: it showed, and nobody expected
+    that of the release; unknown: nothing was expected, or there are too few runs; not due: the
+    Kafka lacks what the case needs.
     """
 
     name: str
@@ -65,6 +68,13 @@ class CaseOfSuite:
     shown: int
     runs: int
     command: str
+
+    @property
+    def said(self) -> str:
+        """The verdict in the words of the table."""
+        if self.verdict is Verdict.NOT_DUE:
+            return "not played"
+        return "known" if self.verdict is Verdict.VALID and self.shown else str(self.verdict)
 
 
 def cases_of(folder: SuiteFolder) -> list[CaseOfSuite]:
@@ -79,6 +89,8 @@ def cases_of(folder: SuiteFolder) -> list[CaseOfSuite]:
             expected = each.expectation(variant, version)
             code = runner.exit_code(expected, shown=tally.shown, runs=tally.runs, needed=each.runs)
             verdict = _BY_CODE[code]
+            if verdict is Verdict.INVALID and not tally.shown:
+                verdict = Verdict.VALID  # this build does not have what others have
             result = f"{tally.outcome} {case.words(tally.shown, tally.runs)}"
             if tally.outcome is case.Outcome.NEEDS:
                 verdict, result = Verdict.NOT_DUE, f"NEEDS {tally.why}"
@@ -98,7 +110,7 @@ def cases_of(folder: SuiteFolder) -> list[CaseOfSuite]:
                 command=f"linkflap case run {each.name} --kafka {shlex.quote(variant.kafka)}",
             )
         )
-    return sorted(found, key=lambda one: -ORDER.index(one.verdict))
+    return sorted(found, key=lambda one: (-ORDER.index(one.verdict), not one.shown))
 
 
 _BY_CODE: Final = {verdict.exit_code: verdict for verdict in ORDER[1:]}
@@ -242,12 +254,12 @@ def _verdicts(folder: SuiteFolder) -> Iterable[str]:
     yield ""
     yield "| played | verdict | result | again |"
     yield "|---|---|---|---|"
-    rows = [(f"case {one.name}", one.verdict, one.result, one.command) for one in cases]
+    rows = [(f"case {one.name}", one.said, one.result, one.command) for one in cases]
     valid = sum(result.verdict == Verdict.VALID for result in results)
     rows.append(
         (
             "generated runs",
-            verdict_of(results),
+            str(verdict_of(results)),
             f"valid in {case.words(valid, len(results))}",
             "",
         )
@@ -257,14 +269,13 @@ def _verdicts(folder: SuiteFolder) -> Iterable[str]:
         rows.append(
             (
                 f"generated runs: {one.title}",
-                Verdict(one.runs[0].verdict),
+                one.runs[0].verdict,
                 f"in {case.words(len(one.runs), len(results))}{more}",
                 f"linkflap run {shlex.quote(str(one.scenario(folder)))} --runtime "
                 f"{folder.plan.bounds.runtime}",
             )
         )
-    for name, verdict, result, command in rows:
-        said = "not played" if verdict is Verdict.NOT_DUE else str(verdict)
+    for name, said, result, command in rows:
         code = f"`{in_markdown(command, code=True)}`" if command else ""
         yield f"| {in_markdown(name)} | {said} | {in_markdown(result)} | {code} |"
     yield ""
@@ -465,6 +476,14 @@ def _differs(now: Plan, before: Plan) -> Iterator[str]:
     for name in ("topologies", "mirrors", "faults", "clients", "runtime"):
         if getattr(now.bounds, name) != getattr(before.bounds, name):
             yield f"--{name}"
+    if _without_kafka(now.bounds.like) != _without_kafka(before.bounds.like):
+        yield "--like"
+
+
+def _without_kafka(scenario: Scenario | None) -> Scenario | None:
+    if scenario is None:
+        return None
+    return replace(scenario, topology=of_release(scenario.topology, lambda: DEFAULT_KAFKA))
 
 
 def comparison(found: SuiteComparison) -> str:

@@ -19,7 +19,7 @@ from linkflap.chaos.faults import FAULTS, ON_KEPT
 from linkflap.chaos.generator import GeneratorBounds, baseline
 from linkflap.harness.model.events import FaultEnd, FaultStart
 from linkflap.harness.model.protocols import Cluster, Deployment
-from linkflap.harness.model.scenario import FaultSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import NO_MIRROR, FaultSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.wire.messages import Error
@@ -303,6 +303,7 @@ def _clusters(made: Scenario, change: Callable[[ClusterSpec], ClusterSpec]) -> S
     [
         (MADE, ""),
         (replace(MADE, mirror=replace(MADE.mirror, kind="mm2")), ""),
+        (replace(MADE, mirror=NO_MIRROR), ""),
         (_attached(MADE), "its clusters run already"),
         (
             replace(

@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,9 +16,9 @@ from linkflap.chaos import generator, scenario_file, schedule
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CERTIFICATES, OF_PROGRAMS
 from linkflap.chaos.faults.brokers import BrokerKill
 from linkflap.chaos.generator import Coverage, GeneratorBounds, baseline, cells_of, generate
-from linkflap.chaos.generator.bounds import ALL, LOSSY, PRIVILEGED
+from linkflap.chaos.generator.bounds import ALL, LOSSY, PRIVILEGED, of_scenario
 from linkflap.chaos.generator.coverage import position
-from linkflap.chaos.generator.packages import Draft, Wants
+from linkflap.chaos.generator.packages import FAILOVERS, Draft, Wants
 from linkflap.chaos.triggers import Condition, condition
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import OF_BROKERS_MIRRORS
@@ -97,6 +98,95 @@ def test_one_cluster_among_pairs_leaves_these_their_mirror() -> None:
         for m in (generate(5, number, Coverage(), bounds, guided=False) for number in range(1, 20))
     }
     assert kinds == {False: "none", True: "shadow"}
+
+
+BUILDS = """\
+schema = 1
+name = "mine"
+topology = "A:3"
+progress_within = 40.0
+
+[cluster.A.config]
+"log.cleaner.threads" = 2
+
+[topics]
+partitions = 4
+config = { "max.message.bytes" = 900000 }
+
+[minimums]
+reads = 77
+
+[[workload]]
+kind = "idempotent"
+home = "A"
+clients = 3
+options = { rate = 10.0, via = "proxy" }
+
+[[workload]]
+kind = "readers"
+home = "A"
+
+[[fault]]
+id = "never"
+fault = "broker-kill"
+target = "A/2"
+at = 1.0
+"""
+"""What an author of a build that has no transactions plays; its fault is not drawn."""
+
+
+def like(tmp_path: Path, text: str, *faults: str) -> GeneratorBounds:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    made = of_scenario(scenario_file.read(path, seed=0), GeneratorBounds(faults=faults))
+    made.check()
+    assert msgspec.json.decode(msgspec.json.encode(made), type=GeneratorBounds) == made
+    return made
+
+
+def test_only_the_faults_are_drawn_of_runs_like_a_scenario(tmp_path: Path) -> None:
+    bounds = like(tmp_path, BUILDS)
+    example = scenario_file.read(tmp_path / "mine.toml", seed=0)
+    seen: set[str] = set()
+    for number in range(1, 31):
+        made = generate(7, number, Coverage(), bounds, guided=False)
+        check(made, "process")
+        same = replace(example, name=made.name, about=made.about, seed=made.seed)
+        assert replace(made, schedule=example.schedule) == same
+        assert "never" not in {fault.id for fault in made.schedule}
+        waits = [name for fault in made.schedule for name, _ in condition(fault.when).triggers]
+        assert {*waits} <= {"under-way"}, "no client has transactions that a fault could wait for"
+        seen |= {fault.fault for fault in made.schedule} | {*waits}
+    assert seen >= {"link-cut", "broker-kill", "client-kill", "leadership-move", "under-way"}
+    assert baseline(7, bounds).workloads == example.workloads
+
+
+def test_runs_like_a_pair_fail_over_once_enough_was_written(tmp_path: Path) -> None:
+    text = BUILDS.replace('"A:3"', '"A->B"').partition("[[fault]]")[0]
+    bounds = like(tmp_path, text + '[mirror]\nkind = "mm2"\n', *FAILOVERS)
+    for number in range(1, 11):
+        made = generate(7, number, Coverage(), bounds)
+        check(made, "process")
+        assert made.mirror.kind == "mm2"
+        first, *_ = made.schedule
+        assert ("under-way", 400) in condition(first.when).triggers
+
+
+def test_no_fault_of_a_path_is_drawn_that_no_client_of_the_scenario_takes(tmp_path: Path) -> None:
+    bounds = like(tmp_path, BUILDS.replace('via = "proxy"', 'via = "direct"'), "link-cut")
+    with pytest.raises(InputError, match="no fault of link-cut can be played on A:3 "):
+        generate(1, 1, Coverage(), bounds)
+
+
+def test_no_fault_waits_for_clients_at_a_home_without_workloads(tmp_path: Path) -> None:
+    text = BUILDS.replace('"A:3"', '"A<->B"').partition("[[fault]]")[0]
+    bounds = like(tmp_path, text + '[mirror]\nkind = "mm2"\n', "client-kill", "client-pause")
+    targets = {
+        fault.target
+        for number in range(1, 11)
+        for fault in generate(7, number, Coverage(), bounds, guided=False).schedule
+    }
+    assert targets == {"A"}
 
 
 def test_every_pair_of_releases_is_drawn_before_one_is_drawn_often() -> None:

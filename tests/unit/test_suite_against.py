@@ -223,6 +223,22 @@ def test_what_a_build_lacks_is_no_failure_of_it(tmp_path: Path) -> None:
     assert came_to(folder) == "valid"
 
 
+def test_what_is_known_to_show_is_no_violation_of_a_build_nor_is_its_absence(
+    tmp_path: Path,
+) -> None:
+    known = "KAFKA-17754"
+    plan = replace(KIP, cases=(known,))
+    shows = planted(suite(tmp_path / "shows", {}, 2, plan), {known: 3})
+    mended = planted(suite(tmp_path / "mended", {}, 2, plan), {known: 0})
+    (row, *_), (gone, *_) = rows(summary(shows)), rows(summary(mended))
+    assert row[1] == "known"
+    assert row[2].startswith("REPRODUCED 3 of 3 ")
+    assert gone[1] == "valid"
+    assert gone[2].startswith("NOT REPRODUCED 0 of 3 ")
+    assert came_to(shows) == came_to(mended) == "valid"
+    assert [each.change for each in compare(mended, shows).cases] == ["gone"]
+
+
 def test_too_few_runs_of_a_case_prove_nothing(tmp_path: Path) -> None:
     plan = replace(KIP, cases=NAMES[:1])
     folder = planted(suite(tmp_path / "kip", {}, 2, plan), {NAMES[0]: 0}, runs=2)

@@ -4,6 +4,7 @@ made."""
 from __future__ import annotations
 
 import os
+import re
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +19,7 @@ from linkflap.chaos.generator import Coverage, GeneratorBounds, baseline, genera
 from linkflap.chaos.scenario_file import save
 from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.cli.commands import linkflap as command
-from linkflap.cli.suite import kind_of
+from linkflap.cli.suite import kind_of, like
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import FaultSpec
@@ -77,11 +78,7 @@ def test_a_folder_of_jars_is_code_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], where: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "libs").mkdir()
-    with zipfile.ZipFile(tmp_path / "libs" / "kafka-clients-9.9.9.jar", "w") as jar:
-        jar.writestr("kafka/kafka-version.properties", "version=9.9.9")
-        for name in BROKER_CLASSES:
-            jar.writestr(f"{name.replace('.', '/')}.class", b"")
+    build(tmp_path / "libs")
     built = scenario(
         "baseline", ScenarioRequest(seed=1, clients="java@./libs" if where == "clients" else None)
     )
@@ -99,6 +96,115 @@ def test_a_folder_of_jars_is_code_too(
     kind, given = kind_of(str(path), allow_commands=True)
     assert kind == "own"
     assert f"@{tmp_path}/libs" in given, "a suite runs it from another folder"
+
+
+# Runs like a scenario file, but for their faults.
+
+
+def build(folder: Path, *, settings: str = "") -> Path:
+    """A folder of jars that a broker could be started from; `settings`: names that its classes
+    have."""
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "kafka-clients-9.9.9.jar", "w") as jar:
+        jar.writestr("kafka/kafka-version.properties", "version=9.9.9")
+        for name in BROKER_CLASSES:
+            jar.writestr(f"{name.replace('.', '/')}.class", b"")
+        texts = [text.encode() for text in settings.split()]
+        inside = b"".join(b"\x01" + len(text).to_bytes(2, "big") + text for text in texts)
+        jar.writestr("org/x/Names.class", inside)
+    return folder
+
+
+NAMES = "plugin.store plugin.enable"
+
+
+DISKLESS = """\
+schema = 1
+name = "diskless"
+topology = "A"
+[cluster.A.config]
+"plugin.store" = "memory"
+[topics.config]
+"plugin.enable" = true
+[[workload]]
+kind = "idempotent"
+home = "A"
+options = { via = "proxy" }
+"""
+
+
+def test_a_suite_draws_faults_for_settings_that_only_the_build_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine, libs = tmp_path / "mine.toml", build(tmp_path / "libs", settings=NAMES)
+    mine.write_text(DISKLESS)
+    asked = ["suite", "smoke", "--like", str(mine), "--runs", "2", "--dry-run"]
+    with pytest.raises(InputError, match=r"line 5: Kafka has no setting 'plugin.store'"):
+        command.main(asked, standalone_mode=False)
+    assert command.main([*asked, "--kafka", str(libs)], standalone_mode=False) == 0
+    assert "generated-0002: none {}" in capsys.readouterr().out
+
+
+STARTED = """
+[[workload]]
+command = ["true"]
+home = "A"
+starts = "in:x"
+[[fault]]
+id = "x"
+fault = "link-cut"
+target = "*->A"
+at = 1.0
+"""
+BUDGET = """
+[budgets]
+rpo_records = 0
+[[fault]]
+id = "x"
+fault = "failover-planned"
+target = "A->B"
+at = 1.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "sentence"),
+    [
+        (DISKLESS, ["--topologies", "A"], "--topologies contradicts --like"),
+        (DISKLESS, ["--mirrors", "shadow"], "--mirrors contradicts --like"),
+        (DISKLESS, ["--clients", "java"], "--clients contradicts --like"),
+        (DISKLESS, ["--kafka", "4.1.2"], "--kafka names 2, and all clusters of --like"),
+        (DISKLESS + STARTED, [], "a program that starts with a fault"),
+        (DISKLESS.replace('"A"', '"A->B"', 1) + BUDGET, [], "budgets of failovers"),
+        (DISKLESS.replace('"A"', '"A@bootstrap:x:9092"', 1), [], "run already"),
+    ],
+)
+def test_what_contradicts_runs_like_a_file_is_refused(
+    tmp_path: Path, text: str, options: list[str], sentence: str
+) -> None:
+    mine, libs = tmp_path / "mine.toml", build(tmp_path / "libs", settings=NAMES)
+    mine.write_text(text)
+    asked = ["suite", "smoke", "--like", str(mine), "--kafka", str(libs), *options]
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        command.main([*asked, "--allow-commands", "--dry-run"], standalone_mode=False)
+
+
+def test_only_a_build_that_the_command_line_names_runs_without_leave(tmp_path: Path) -> None:
+    mine, libs = tmp_path / "mine.toml", build(tmp_path / "libs", settings=NAMES)
+    mine.write_text(DISKLESS.replace('"A"', f'"A@{libs}"', 1))
+    bounds = GeneratorBounds()
+    given = {"--topologies": ()}
+    with pytest.raises(InputError, match=r"no release \(cluster A: .*; allow this with"):
+        like(mine, bounds, kind="kip", kafka=(), given=given, allow_commands=False)
+    found = like(mine, bounds, kind="kip", kafka=(str(libs),), given=given, allow_commands=False)
+    assert found.kafka == (str(libs),)
+    assert found.topologies == ("A",), "suites of two builds differ in their Kafka alone"
+    with pytest.raises(InputError, match="for suites that draw faults"):
+        like(mine, bounds, kind="own", kafka=(), given=given, allow_commands=True)
+    plan = Plan(name="kip", seed=1, seconds=60, bounds=replace(found, kafka=("4.2.0",)))
+    folder = SuiteFolder.create(tmp_path / "suite", plan)
+    with pytest.raises(InputError, match=r"suite\.json runs a build .*; allow this with"):
+        _resume(folder.root)
 
 
 # A soak: what it refuses, what it may use, and what it reports of clusters that keep running.
