@@ -119,18 +119,13 @@ def _scenario(seed: int, bounds: GeneratorBounds, rng: random.Random, *, name: s
     _story(draft, bounds, turns=turns, reversible=guarantee.reversible)
     if topology.links and mirrors.MIRRORS[mirror.kind].asks_source:
         draft.faults = [_source_may_stall(fault, rng) for fault in draft.faults]
-    workloads = (
-        bounds.like.workloads
-        if bounds.like
-        else _with_clients(_workloads(topology, topics, rng), bounds, rng)
-    )
     made = bounds.like or Scenario(
         name="",
         about="",
         seed=0,
         topology=topology,
         mirror=mirror,
-        workloads=workloads,
+        workloads=_with_clients(_workloads(topology, topics, rng), bounds, rng),
         schedule=(),
         minimums=MINIMUMS,
         topics=topics,
@@ -141,7 +136,7 @@ def _scenario(seed: int, bounds: GeneratorBounds, rng: random.Random, *, name: s
         name=name,
         about="faults drawn by a suite",
         seed=seed,
-        schedule=tuple(_not_too_far_behind(fault, workloads) for fault in draft.faults),
+        schedule=tuple(_not_too_far_behind(fault, made.workloads) for fault in draft.faults),
     )
 
 

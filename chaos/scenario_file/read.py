@@ -416,13 +416,17 @@ def _refuse_one_cluster(reader: Reader, file: ScenarioFile, topology: Topology) 
     reader.fail(("topology",), sentence)
 
 
-def _topology(reader: Reader, file: ScenarioFile) -> Topology:
+def _shape(reader: Reader, file: ScenarioFile) -> Topology:
+    """The clusters and links, without what the file's tables say of them."""
     try:
         topology = reader.asked or parse(file.topology)
     except InputError as error:
         reader.fail(("topology",), str(error))
-    if reader.kafka:
-        topology = of_release(topology, lambda: reader.kafka)
+    return of_release(topology, lambda: reader.kafka) if reader.kafka else topology
+
+
+def _topology(reader: Reader, file: ScenarioFile) -> Topology:
+    topology = _shape(reader, file)
     _refuse_one_cluster(reader, file, topology)
     every = [c.name for c in topology.clusters]
     own: dict[str, dict[str, str]] = {name: {} for name in every}

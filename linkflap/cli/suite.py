@@ -200,7 +200,7 @@ def bounds_of(
 
 
 def like(
-    path: Path,
+    path: Path | None,
     bounds: GeneratorBounds,
     *,
     kind: str,
@@ -208,13 +208,15 @@ def like(
     given: Mapping[str, Sequence[str]],
     allow_commands: bool,
 ) -> GeneratorBounds:
-    """The bounds of a suite whose runs are like the scenario of a file, but for its faults; on
-    `kafka`, if it is named. `given`: the options that the file would contradict. Raises
-    InputError."""
+    """The bounds of a suite whose runs are like the scenario of a file (`--like`), if one is given,
+    but for its faults; on `kafka`, if it is named. `given`: the options that the file would
+    contradict. Raises InputError."""
     from linkflap.chaos import scenario_file
     from linkflap.chaos.generator.bounds import of_scenario
     from linkflap.cli.suite_work import anywhere, full_path
 
+    if path is None:
+        return bounds
     if kind in (OWN, REGRESSION):
         raise InputError("--like is for suites that draw faults: smoke, nightly, soak, kip")
     for option in (name for name, values in given.items() if values):
@@ -456,7 +458,8 @@ def suite(
     if names[:1] == (MERGE,):
         return suite_work.merge([Path(name) for name in names[1:]], out, junit)
     name = only_of(names)
-    kind, given = kind_of(name, allow_commands=allow_commands or dry_run, runtime=runtime)
+    allowed = allow_commands or dry_run
+    kind, given = kind_of(name, allow_commands=allowed, runtime=runtime)
     bounds = bounds_of(
         kind,
         topologies=topologies,
@@ -466,15 +469,14 @@ def suite(
         clients=clients,
         runtime=runtime,
     )
-    if example is not None:
-        bounds = like(
-            example,
-            bounds,
-            kind=kind,
-            kafka=kafka,
-            given={"--topologies": topologies, "--mirrors": mirrors, "--clients": clients},
-            allow_commands=allow_commands or dry_run,
-        )
+    bounds = like(
+        example,
+        bounds,
+        kind=kind,
+        kafka=kafka,
+        given={"--topologies": topologies, "--mirrors": mirrors, "--clients": clients},
+        allow_commands=allowed,
+    )
     plan = folders.Plan(
         name=kind,
         seed=drawn_seed(seed),

@@ -229,14 +229,14 @@ def test_what_is_known_to_show_is_no_violation_of_a_build_nor_is_its_absence(
     known = "KAFKA-17754"
     plan = replace(KIP, cases=(known,))
     shows = planted(suite(tmp_path / "shows", {}, 2, plan), {known: 3})
-    mended = planted(suite(tmp_path / "mended", {}, 2, plan), {known: 0})
-    (row, *_), (gone, *_) = rows(summary(shows)), rows(summary(mended))
+    corrected = planted(suite(tmp_path / "corrected", {}, 2, plan), {known: 0})
+    (row, *_), (gone, *_) = rows(summary(shows)), rows(summary(corrected))
     assert row[1] == "known"
     assert row[2].startswith("REPRODUCED 3 of 3 ")
     assert gone[1] == "valid"
     assert gone[2].startswith("NOT REPRODUCED 0 of 3 ")
-    assert came_to(shows) == came_to(mended) == "valid"
-    assert [each.change for each in compare(mended, shows).cases] == ["gone"]
+    assert came_to(shows) == came_to(corrected) == "valid"
+    assert [each.change for each in compare(corrected, shows).cases] == ["gone"]
 
 
 def test_too_few_runs_of_a_case_prove_nothing(tmp_path: Path) -> None:
