@@ -48,6 +48,8 @@ _RECORDS_EACH_BYTE: Final = 1 / 16
 """How many records a coordinator's log may have by its size: the least of them has 30 bytes, and
 each takes some microseconds to read."""
 
+_MOST_PARTITIONS: Final = 1 << 17
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionState:
@@ -187,8 +189,10 @@ def _state(record: reference.Record, name: str, value: _PrimitiveReader) -> Tran
 
 def _partitions(value: _PrimitiveReader, *, flexible: bool) -> Iterator[tuple[str, int]]:
     for _ in range(value.count(flexible=flexible)):
-        topic = value.text(flexible=flexible)
-        yield from [(topic, value.number(">i")) for _ in range(value.count(flexible=flexible))]
+        topic, count = value.text(flexible=flexible), value.count(flexible=flexible)
+        if count > _MOST_PARTITIONS:
+            raise Undecodable(f"a transaction with {count} partitions of one topic")
+        yield from [(topic, value.number(">i")) for _ in range(count)]
         if flexible:
             value.tags()
 
@@ -264,6 +268,8 @@ def entries(
             for record in _records(log, row):
                 if read and (entry := read(record)) is not None:
                     found.append(entry)
+                    if isinstance(entry, TransactionState) and log.headers.codec[row]:
+                        log.allowance.take(len(entry.partitions))
         except (MalformedBatch, CannotInflate):
             continue
         except Undecodable as error:
@@ -279,4 +285,4 @@ def _records(log: batches.ReplicaLog, row: int) -> list[reference.Record]:
     """The records of a data batch whose CRC is right."""
     if not log.headers.crc_ok[row] or log.headers.control[row] != layout.DATA:
         return []
-    return old_messages.records_of(log.bytes_of(row))
+    return old_messages.records_of(log.bytes_of(row), log.allowance)

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.harness.log import batch_headers, layout, reference
-from linkflap.harness.log.codecs import LZ4, CannotInflate, inflate, limit
+from linkflap.harness.log.codecs import LZ4, Allowance, CannotInflate, inflate, limit
 from linkflap.harness.log.reference import MalformedBatch
 from linkflap.harness.log.segments import OLD_FORMATS
 
@@ -98,16 +98,22 @@ def _bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     return (None, at) if size == -1 else (data[at : at + size], at + size)
 
 
-def inner(outer: Message) -> Sequence[Message]:
+def inner(outer: Message, allowance: Allowance) -> Sequence[Message]:
     """The messages of one, with their own offsets and timestamps; itself where it is not
-    compressed. Raises MalformedBatch and CannotInflate."""
+    compressed. Raises MalformedBatch and CannotInflate.
+
+    What it costs counts twice: the messages of a log are read with its headers, and again.
+    """
     if not outer.codec:
         return [outer]
     if outer.value is None:
         raise MalformedBatch("a compressed message without a value")
     of_format_0 = outer.codec == LZ4 and not outer.magic
-    inside = _lz4(outer.value) if of_format_0 else inflate(outer.codec, outer.value)
-    found = list(islice(_messages(inside), _MOST + 1))
+    inside = allowance.inflate(outer.codec, outer.value, by=_lz4 if of_format_0 else inflate)
+    found = list[Message]()
+    for each in islice(_messages(inside), _MOST + 1):
+        allowance.take(2)
+        found.append(each)
     if not 0 < len(found) <= _MOST:
         raise MalformedBatch(f"a compressed message with {len(found)} or more in it")
     for each in found:
@@ -138,47 +144,49 @@ def _messages(data: bytes) -> Iterator[Message]:
         yield found
 
 
-def _lz4(data: bytes) -> bytes:
+def _lz4(codec: int, data: bytes) -> bytes:
     """The blocks of an LZ4 frame. Brokers and clients of format 0 computed the checksum of its
     header wrongly (KAFKA-3160), so it is not looked at."""
     try:
         _, flags, sizes = _LZ4_FRAME.unpack_from(data)
         position = _LZ4_FRAME.size + (8 if flags & _LZ4_CONTENT_SIZE else 0) + 1
-        largest, blocks = 1 << (2 * (sizes >> 4 & 7) + 8), list[bytes]()
+        buffer, found = bytearray(1 << (2 * (sizes >> 4 & 7) + 8)), bytearray()
         while size := _LZ4_BLOCK.unpack_from(data, position)[0]:
             position += _LZ4_BLOCK.size
             plain, size = size & _LZ4_PLAIN, size & ~_LZ4_PLAIN
             block = data[position : position + size]
             if len(block) < size:
                 raise CannotInflate(f"lz4: a block of {size} bytes where {len(block)} are left")
-            blocks.append(block if plain else _lz4_block(block, largest))
-            if sum(map(len, blocks)) > limit(len(data)):
+            found += block if plain else _lz4_block(block, buffer)
+            if len(found) > limit(len(data)):
                 raise CannotInflate(f"lz4: {len(data)} bytes decompress to more than their limit")
             position += size + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0)
     except (struct.error, cramjam.DecompressionError) as error:
         raise CannotInflate(f"lz4: {error}") from None
-    return b"".join(blocks)
+    return bytes(found)
 
 
-def _lz4_block(block: bytes, largest: int) -> bytes:
-    buffer = bytearray(largest)
-    return bytes(buffer[: cramjam.lz4.decompress_block_into(block, buffer)])
+def _lz4_block(block: bytes, buffer: bytearray) -> memoryview:
+    size = cramjam.lz4.decompress_block_into(block, buffer)
+    return memoryview(buffer)[:size]
 
 
-def records_of(data: bytes) -> list[reference.Record]:
-    """The records of a batch of any format. Raises MalformedBatch and CannotInflate."""
+def records_of(data: bytes, allowance: Allowance | None = None) -> list[reference.Record]:
+    """The records of a batch of any format; `allowance` is its log's. Raises MalformedBatch and
+    CannotInflate."""
     if data[layout.MAGIC_AT] not in OLD_FORMATS:
-        return [r for batch in reference.batches(data) for r in reference.records(batch)]
+        batches = reference.batches(data)
+        return [r for batch in batches for r in reference.records(batch, allowance)]
     return [
         reference.Record(
             offset=each.offset, timestamp=each.timestamp, key=each.key, value=each.value, headers=()
         )
-        for each in inner(message(data))
+        for each in inner(message(data), allowance or Allowance(len(data)))
     ]
 
 
 def rows(
-    data: NDArray[np.uint8], positions: Sequence[int]
+    data: NDArray[np.uint8], positions: Sequence[int], allowance: Allowance
 ) -> tuple[NDArray[np.void], NDArray[np.int64], list[tuple[int, str]]]:
     """Messages as headers of batches, their CRCs as recomputed, and the positions of those that
     cannot be read, with the reason: of those only the offset is known."""
@@ -193,7 +201,7 @@ def rows(
         first, last, count, times = offset, offset, 1, [NO_TIMESTAMP]
         if sums[n] == crc:
             try:
-                inside = inner(message(whole))
+                inside = inner(message(whole), allowance)
                 first, last, count = inside[0].offset, inside[-1].offset, len(inside)
                 times = [each.timestamp for each in inside]
             except (MalformedBatch, CannotInflate) as error:

@@ -76,6 +76,12 @@ def contents(keys: Bytes, ends: Ints, key: Ints, pool: Bytes, starts: Ints, size
 
 
 @compiled
+def folded(data: Bytes) -> int:
+    """The digest of bytes (`reference.digest`)."""
+    return np.int64(_folded(_BASIS, data, 0, len(data)))
+
+
+@compiled
 def _record(
     data: Bytes,
     position: int,

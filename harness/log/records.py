@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from linkflap.harness.log import layout, reference
 from linkflap.harness.log.batch_headers import Headers, Records, possible_offsets
 from linkflap.harness.log.batches import ReplicaLog
-from linkflap.harness.log.codecs import NAMES, NONE, CannotInflate, inflate
+from linkflap.harness.log.codecs import NAMES, NONE, CannotInflate
 from linkflap.harness.log.segments import WINDOW, BatchRun, Bytes, Ints, Kind, SegmentDamage
 from linkflap.harness.model.payload import FOREIGN, Values
 
@@ -203,11 +203,20 @@ def holds_ours(log: ReplicaLog, first: FirstRecords) -> bool:
 def _decode_old(log: ReplicaLog, rows: Ints) -> Ints:
     """Records of messages of formats 0 and 1, whose headers say nothing of ours; those that cannot
     be read were reported by the scan."""
+    from linkflap.harness.log.record_loops import folded
+
     found: list[tuple[int, ...]] = []
+    unread = {(d.file, d.position) for d in log.damage if d.kind == "unreadable-records"}
     for row in rows[log.headers.crc_ok[rows]].tolist():
-        for record in log.records_of(row):
-            of = FOREIGN, FOREIGN, reference.digest(record), record.timestamp, row
-            found.append((record.offset, *of, reference.content(record.key, record.value)))
+        for record in log.records_of(row) if log.where(row) not in unread else ():
+            content, every = (
+                folded(np.frombuffer(part, np.uint8))
+                for part in (
+                    reference.content_bytes(record.key, record.value),
+                    reference.digest_bytes(record),
+                )
+            )
+            found.append((record.offset, FOREIGN, FOREIGN, every, record.timestamp, row, content))
     return np.array(found, np.int64).reshape(-1, 7).T
 
 
@@ -231,7 +240,8 @@ def _inflated(log: ReplicaLog, packed: Ints, damage: list[SegmentDamage]) -> Ite
     size = 0
     for i in packed.tolist():
         try:
-            body = inflate(int(headers.codec[i]), log.bytes_of(i)[layout.HEADER_SIZE :])
+            packed_records = log.bytes_of(i)[layout.HEADER_SIZE :]
+            body = log.allowance.inflate(int(headers.codec[i]), packed_records)
         except CannotInflate as error:
             kind: Kind = "unreadable-records" if int(headers.codec[i]) in NAMES else "unknown-codec"
             damage.append(log.damage_of(i, kind, str(error)))

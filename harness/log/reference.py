@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from linkflap.harness.log import layout
-from linkflap.harness.log.codecs import CannotInflate, inflate
+from linkflap.harness.log.codecs import Allowance, CannotInflate, inflate
 from linkflap.harness.model.payload import FOREIGN, HEADER, LAYOUT
 
 
@@ -101,7 +101,7 @@ def coordinator_epoch(codec: int, body: bytes) -> int:
 
 def _control_record(codec: int, body: bytes) -> tuple[bytes | None, bytes | None]:
     """Key and value of the first record of a batch."""
-    cursor = Cursor(inflate(codec, body))
+    cursor = Cursor(inflate(codec, body, _LARGEST_CONTROL))
     cursor.varint()
     cursor.take(1)
     cursor.varint(bits=64)
@@ -111,6 +111,8 @@ def _control_record(codec: int, body: bytes) -> tuple[bytes | None, bytes | None
 
 
 Header = tuple[bytes, bytes | None]
+_LARGEST_CONTROL: Final = 64 << 10
+"""Bytes of the records of a control batch: Kafka writes some 20, and compresses none."""
 _CASTAGNOLI: Final = 0x82F63B78
 _FNV_BASIS: Final = 0xCBF29CE484222325
 _FNV_PRIME: Final = 0x100000001B3
@@ -219,18 +221,19 @@ def batches(data: bytes) -> Iterator[ReferenceBatch]:
         position = end
 
 
-def records(batch: ReferenceBatch) -> list[Record]:
+def records(batch: ReferenceBatch, allowance: Allowance | None = None) -> list[Record]:
     """The records of a batch, data or control. Raises MalformedBatch, and CannotInflate for its
-    codec."""
+    codec, or where the allowance of its log (by default of itself) is used up."""
     if batch.count > layout.MOST_RECORDS:
         raise MalformedBatch(f"{batch.count} records")
-    cursor = Cursor(inflate(batch.codec, batch.body))
+    allowance = allowance or Allowance(batch.length)
+    cursor = Cursor(allowance.inflate(batch.codec, batch.body))
     found: list[Record] = []
     previous = -1
     for _ in range(batch.count):
         size = cursor.varint()
         inner = Cursor(cursor.take(size))
-        delta, record = _record(inner, batch)
+        delta, record = _record(inner, batch, allowance)
         if not inner.at_end():
             raise MalformedBatch(f"a record of {size} bytes ends after {inner.position}")
         if not previous < delta <= batch.last_offset_delta:
@@ -240,12 +243,14 @@ def records(batch: ReferenceBatch) -> list[Record]:
             )
         previous = delta
         found.append(record)
+        if batch.codec:
+            allowance.take(1)
     if not cursor.at_end():
         raise MalformedBatch(f"bytes are left after {batch.count} records")
     return found
 
 
-def _record(cursor: Cursor, batch: ReferenceBatch) -> tuple[int, Record]:
+def _record(cursor: Cursor, batch: ReferenceBatch, allowance: Allowance) -> tuple[int, Record]:
     cursor.take(1)
     timestamp = _wrapped(batch.base_timestamp + cursor.varint(bits=64))
     if batch.attributes & layout.LOG_APPEND_TIME:
@@ -261,6 +266,8 @@ def _record(cursor: Cursor, batch: ReferenceBatch) -> tuple[int, Record]:
         if name is None:
             raise MalformedBatch("a header without a key")
         headers.append((name, cursor.nullable()))
+        if batch.codec:
+            allowance.take(1)
     return delta, Record(
         offset=batch.base_offset + delta, timestamp=timestamp, key=key, value=value, headers=headers
     )
@@ -288,16 +295,26 @@ def digest(record: Record) -> int:
     of each header, in order; a byte string is its length i32 and its bytes, null is length -1
     alone; integers are big-endian.
     """
+    return _fnv(digest_bytes(record))
+
+
+def digest_bytes(record: Record) -> bytes:
+    """What `digest` is computed over."""
     parts = [*_sized(record.key), *_sized(record.value), struct.pack(">q", record.timestamp)]
     parts.append(struct.pack(">i", len(record.headers)))
     for name, value in record.headers:
         parts += [*_sized(name), *_sized(value)]
-    return _fnv(b"".join(parts))
+    return b"".join(parts)
 
 
 def content(key: bytes | None, value: bytes | None) -> int:
     """The same over a key and a value alone."""
-    return _fnv(b"".join([*_sized(key), *_sized(value)]))
+    return _fnv(content_bytes(key, value))
+
+
+def content_bytes(key: bytes | None, value: bytes | None) -> bytes:
+    """What `content` is computed over."""
+    return b"".join([*_sized(key), *_sized(value)])
 
 
 def _fnv(data: bytes) -> int:

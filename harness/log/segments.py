@@ -163,6 +163,8 @@ _LOOK_ALIKE: Final = 1 << 16
 _INFLATED, _MOST = 16, 8 << 20
 """How many of them are tried as the end of a compressed batch, and how many bytes its records may
 have."""
+_COUNTED: Final = 1 << 16
+"""How many records of such a batch are counted, one by one."""
 _STARTS_AT_ONCE: Final = 1 << 14
 """Positions that are looked at together."""
 
@@ -393,7 +395,7 @@ def _end_of_compressed(segment: Segment, begin: int, codec: int, sound: Sound) -
         try:
             records = codecs.inflate(codec, data[layout.HEADER_SIZE : end].tobytes(), _MOST)
             at = found = 0
-            while at < len(records):
+            while at < len(records) and found < _COUNTED:
                 at, found = _behind_record(memoryview(records), at), found + 1
         except (ValueError, IndexError):
             continue

@@ -20,7 +20,15 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from linkflap.harness.log import batches, coordinators, layout, records, reference, segments
+from linkflap.harness.log import (
+    batches,
+    codecs,
+    coordinators,
+    layout,
+    records,
+    reference,
+    segments,
+)
 from linkflap.harness.log.codecs import GZIP, LZ4, SNAPPY, XERIAL, ZSTD, CannotInflate, inflate
 from tests.command_line import ran
 from tests.kafka_log import (
@@ -33,6 +41,7 @@ from tests.kafka_log import (
     field_of,
     marker,
     mirror_pid_reset,
+    old_message,
     ours,
     record,
     recrc,
@@ -591,3 +600,118 @@ def test_a_file_of_other_bytes_behind_zeros_takes_no_memory(tmp_path: Path) -> N
     log = _scanned(tmp_path, bytes(5 * MIB) + b"\x01" * 5 * MIB)
     assert [d.kind for d in log.damage] == ["bytes-after-zeros"]
     assert f"{5 * MIB} bytes from byte {5 * MIB} on" in log.damage[0].detail
+
+
+# Batches that each keep to their limit, and together would take hours or fill the memory.
+
+
+def _packed(body: bytes, codec: int, *, base: int = 0) -> bytes:
+    return _batch(1, zstandard.ZstdCompressor().compress(body), codec, base=base)
+
+
+def _keyed(key: bytes, value: bytes, headers: bytes = b"\0") -> bytes:
+    inside = b"\0\0\0" + varint(len(key)) + key + varint(len(value)) + value + headers
+    return varint(len(inside)) + inside
+
+
+COMMIT_KEY: Final = b"\0\1\0\1a\0\1b\0\0\0\0"
+
+
+def _costs_at_most(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(codecs, "_FOR_NOTHING", most)
+    monkeypatch.setattr(codecs, "_EACH_BYTE", 0)
+
+
+def test_batches_of_a_log_decompress_to_what_its_size_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = b"".join(_packed(_keyed(b"k", BIG), ZSTD, base=n) for n in range(9))
+    assert records.decode(_scanned(tmp_path, every))[0].offset.tolist() == [*range(9)]
+    _costs_at_most(monkeypatch, 4 * MIB)
+    decoded, damage = records.decode(_scanned(tmp_path, every + _batch(1, _record(0), base=9)))
+    assert decoded.offset.tolist() == [0, 1, 2, 3, 9]  # what is not compressed costs nothing
+    assert {d.kind for d in damage} == {"unreadable-records"}
+    assert "more than its size allows" in damage[0].detail
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+def test_what_coordinators_records_are_made_of_is_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    some = 1 << 14
+    partitions = struct.pack(">ih1si", 1, 1, b"t", some) + bytes(4 * some + 16)
+    content = {
+        "__consumer_offsets": _keyed(COMMIT_KEY, bytes(20), varint(some) + b"\0\1" * some),
+        "__transaction_state": _keyed(
+            b"\0\0\0\1x", struct.pack(">hqhib", 0, 1, 0, 1000, 1) + partitions
+        ),
+    }[topic]
+    every = b"".join(_packed(content, ZSTD, base=n) for n in range(3))
+    log = _scanned(tmp_path, every)
+    found, damage = coordinators.entries(log, topic)
+    assert [each.offset for each in found] == [0, 1, 2]
+    assert not damage
+    _costs_at_most(monkeypatch, 24 * MIB)
+    log = _scanned(tmp_path, every)
+    assert len(coordinators.entries(log, topic)[0]) < 3
+    assert "more than its size allows" in records.decode(log)[1][0].detail
+
+
+def test_a_transaction_of_millions_of_partitions_is_none(tmp_path: Path) -> None:
+    count = 1 << 20
+    value = struct.pack(">hqhib", 0, 1, 0, 1000, 1) + struct.pack(">ih1si", 1, 1, b"t", count)
+    record = _keyed(b"\0\0\0\1x", value + bytes(4 * count + 16))
+    found, damage = coordinators.entries(
+        _scanned(tmp_path, _packed(record, ZSTD)), "__transaction_state"
+    )
+    assert not found
+    assert f"a transaction with {count} partitions" in damage[0].detail
+
+
+def test_a_control_batch_holds_no_more_than_a_marker_can(tmp_path: Path) -> None:
+    control = layout.CONTROL | layout.TRANSACTIONAL
+    body = zstandard.ZstdCompressor().compress(_keyed(b"\0\0\0\1", BIG))
+    log = _scanned(tmp_path, _batch(1, body, ZSTD | control))
+    assert [d.kind for d in log.damage] == ["unknown-control"]
+    assert "decompress to more than 65536" in log.damage[0].detail
+
+
+def test_messages_of_old_formats_cost_what_the_size_of_their_log_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = gzip.compress(b"".join(old_message(n, b"") for n in range(1000)))
+    every = b"".join(old_message(1000 * n + 999, inner, attributes=GZIP) for n in range(9))
+    whole = _scanned(tmp_path, every)
+    assert len(records.decode(whole)[0]) == 9000
+    assert not whole.damage
+    _costs_at_most(monkeypatch, 9 * MIB)
+    part = _scanned(tmp_path, every)
+    read = records.decode(part)[0]
+    assert 0 < len(read) < 9000
+    assert len(read) == 1000 * (9 - len(part.damage))  # what is not read is named
+    assert {d.kind for d in part.damage} == {"unreadable-records"}
+
+
+@pytest.mark.parametrize("block", [struct.pack("<I", 1 << 31 | 1) + b"x", b"\1\0\0\0\0"])
+def test_small_blocks_without_end_of_format_0_take_little_time(
+    tmp_path: Path, block: bytes
+) -> None:
+    frame = struct.pack("<IBBB", 0x184D2204, 0x60, 0x70, 0) + block * 200_000 + bytes(4)
+    began = time.process_time()
+    log = _scanned(tmp_path, old_message(5, frame, magic=0, attributes=LZ4))
+    assert [d.kind for d in log.damage] == ["unreadable-records"]
+    assert time.process_time() - began < 20  # 200 where all are summed up for each
+
+
+def test_looking_for_the_end_of_a_compressed_batch_takes_little_time(tmp_path: Path) -> None:
+    """Behind its records is a frame that codecs skip, full of what looks like a batch."""
+    records_there = zstandard.ZstdCompressor().compress(_record(0) * MIB)
+    like = b"".join(_batch(1, b"", base=n) for n in range(1, 17))
+    skipped = struct.pack("<II", 0x184D2A50, 2 * len(like)) + like
+    wrong = bytearray(_batch(9, records_there + skipped, ZSTD))
+    wrong[8:12] = b"\xff" * 4
+    wrong[17] ^= 1
+    began = time.process_time()
+    log = _scanned(tmp_path, bytes(wrong))
+    assert [d.kind for d in log.damage] == ["impossible-length"]
+    assert time.process_time() - began < 5  # 8 where every record is counted
