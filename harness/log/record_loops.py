@@ -78,7 +78,7 @@ def contents(keys: Bytes, ends: Ints, key: Ints, pool: Bytes, starts: Ints, size
 @compiled
 def folded(data: Bytes) -> int:
     """The digest of bytes (`reference.digest`)."""
-    return np.int64(_folded(_BASIS, data, 0, len(data)))
+    return int(np.int64(_folded(_BASIS, data, 0, len(data))))
 
 
 @compiled

@@ -112,7 +112,8 @@ class SuiteFolder:
 
     def __init__(self, root: Path, plan: Plan) -> None:
         self.root, self.plan = root, plan
-        self.results: list[RunResult] = list(_results(root / RESULTS))
+        self._whole, self._torn = 0, False
+        self.results: list[RunResult] = list(self._read())
 
     @classmethod
     def create(cls, root: Path, plan: Plan) -> SuiteFolder:
@@ -249,8 +250,11 @@ class SuiteFolder:
         )
 
     def append(self, result: RunResult) -> None:
-        """Adds a result, synced to disk."""
+        """Adds a result, synced to disk, in place of a torn line."""
         with (self.root / RESULTS).open("ab") as file:
+            if self._torn:
+                file.truncate(self._whole)
+                self._torn = False
             file.write(msgspec.json.encode(result) + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -272,37 +276,36 @@ class SuiteFolder:
             int(path.name) for path in (self.root / "runs").glob("*") if path.name.isdecimal()
         )
 
-
-def _results(path: Path) -> Iterator[RunResult]:
-    """The lines of a results file. A torn last line, left by a suite that was killed, is removed
-    from the file."""
-    if not os.path.lexists(path):
-        return
-    try:
-        with untrusted_files.opened(path) as file:
-            yield from _decoded_results(path, file)
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be read ({error.strerror}); put the suite's results there"
-        ) from None
-
-
-def _decoded_results(path: Path, file: BinaryIO) -> Iterator[RunResult]:
-    decoder, whole = msgspec.json.Decoder(RunResult), 0
-    for line in untrusted_files.lines(file):
-        if not line.endswith(b"\n") and len(line) < untrusted_files.LONGEST_LINE:
-            os.truncate(path, whole)
+    def _read(self) -> Iterator[RunResult]:
+        """The lines of the results file, without a torn last one: a suite that was killed left it,
+        or one that runs is writing it."""
+        path = self.root / RESULTS
+        if not os.path.lexists(path):
             return
         try:
-            result = untrusted_files.decoded(with_current_kinds(line), decoder)
-            Verdict(result.verdict)
-        except ValueError as error:
+            with untrusted_files.opened(path) as file:
+                yield from self._decoded(path, file)
+        except OSError as error:
             raise InputError(
-                f"{path} has a line that cannot be read ({error}); remove that line and resume: "
-                "its run is judged again"
+                f"{path} cannot be read ({error.strerror}); put the suite's results there"
             ) from None
-        yield result
-        whole += len(line)
+
+    def _decoded(self, path: Path, file: BinaryIO) -> Iterator[RunResult]:
+        decoder = msgspec.json.Decoder(RunResult)
+        for line in untrusted_files.lines(file):
+            if not line.endswith(b"\n") and len(line) < untrusted_files.LONGEST_LINE:
+                self._torn = True
+                return
+            try:
+                result = untrusted_files.decoded(with_current_kinds(line), decoder)
+                Verdict(result.verdict)
+            except ValueError as error:
+                raise InputError(
+                    f"{path} has a line that cannot be read ({error}); remove that line and "
+                    "resume: its run is judged again"
+                ) from None
+            yield result
+            self._whole += len(line)
 
 
 FORMAT: Final = 1

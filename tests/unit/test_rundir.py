@@ -557,6 +557,25 @@ def test_a_file_that_was_not_there_is_damage_and_is_not_read(manifested: Path, n
     )
 
 
+def test_a_file_of_holes_is_damage_and_is_not_read_to_its_end(manifested: Path) -> None:
+    path = FILES["polls"](manifested)
+    os.truncate(path, 1 << 40)  # a terabyte, of which nothing is on the disk
+    recorded = json.loads((manifested / MANIFEST).read_bytes())
+    recorded[str(path.relative_to(manifested))]["bytes"] = 1 << 40
+    (manifested / MANIFEST).write_text(json.dumps(recorded))
+    (damage,) = RunReader(manifested).damage()
+    assert "is larger than a segment, and has holes" in damage.reason
+
+
+@pytest.mark.parametrize("change", ["missing", "torn"])
+def test_without_a_manifest_no_file_is_said_to_be_new(manifested: Path, change: str) -> None:
+    path = manifested / MANIFEST
+    path.write_text("{") if change == "torn" else path.unlink()
+    reasons = {reader.reason for reader in RunReader(manifested).events()[1]}
+    (reason,) = reasons
+    assert "nothing says what it had when the run ended: manifest.json cannot be read" in reason
+
+
 def test_two_segments_that_were_exchanged_are_both_damage(manifested: Path) -> None:
     one = segment_in(manifested)
     other = next(
