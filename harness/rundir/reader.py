@@ -82,6 +82,10 @@ _MOST_CLIENTS: Final = 1 << 20
 _BLOCK: Final = 512
 _MOST_PARTS: Final = 256
 _MOST_FAULTS: Final = 1 << 14
+_MOST_ABSENT: Final = 1000
+"""Logs that a list of a few MiB may name without their bytes: each is judged by every check."""
+_NAMED: Final = 20
+"""Unknown kinds of events that a sentence names."""
 _LARGEST_NUMBER: Final = 1 << 128
 _FOLDERS: Final[Mapping[type, str]] = {
     Operation: "operations",
@@ -219,7 +223,14 @@ class RunReader:
             except msgspec.ValidationError as error:
                 damage.append(self._damage(path, f"entry {number} (of {' '.join(key)}): {error}"))
                 doubtful.add(key)
-        return [b for b in found if (b.cluster, b.topic, str(b.partition)) not in doubtful], damage
+        sound = [b for b in found if (b.cluster, b.topic, str(b.partition)) not in doubtful]
+        absent = [b for b in sound if not self.folder(moment, b).is_dir()]
+        if len(absent) > _MOST_ABSENT:
+            why = f"it lists {len(absent)} logs that are not there; {_MOST_ABSENT} are looked at"
+            damage.append(self._damage(path, why))
+            left_out = {id(b) for b in absent[_MOST_ABSENT:]}
+            sound = [b for b in sound if id(b) not in left_out]
+        return sound, damage
 
     def folder(self, moment: str, bounds: Bounds) -> Path:
         """Where the segments of one captured replica are."""
@@ -361,7 +372,9 @@ def _unless_absent(error: OSError) -> str:
 
 def _newer(unknown: Mapping[str, int], version: str) -> str:
     """What to do about events of unknown kinds."""
-    kinds = ", ".join(f"{kind} ({count})" for kind, count in sorted(unknown.items()))
+    kinds = ", ".join(f"{kind} ({count})" for kind, count in sorted(unknown.items())[:_NAMED])
+    if len(unknown) > _NAMED:
+        kinds += f", and {len(unknown) - _NAMED} more"
     return (
         f"it has kinds of events that this linkflap does not know: {kinds}; judge it with linkflap "
         f"{version}, which recorded it"

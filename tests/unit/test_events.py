@@ -182,6 +182,14 @@ def test_kinds_of_a_newer_linkflap_are_named_in_one_sentence_and_the_rest_is_rea
     )
 
 
+def test_of_thousands_of_unknown_kinds_some_are_named(writer: RunWriter) -> None:
+    for number in range(1000):
+        append_row(writer.root, f"kind-{number:03}", "A")
+    writer.close("finished")
+    _, (damage,) = RunReader(writer.root).events()
+    assert "kind-019 (1), and 980 more; judge it" in damage.reason
+
+
 def test_an_event_that_does_not_fit_its_kind_is_damage_and_says_where(writer: RunWriter) -> None:
     append_row(writer.root, "captured", "A", moment=3)
     writer.close("finished")

@@ -557,6 +557,17 @@ def test_a_file_that_was_not_there_is_damage_and_is_not_read(manifested: Path, n
     )
 
 
+def test_of_logs_that_are_not_there_a_thousand_are_looked_at(manifested: Path) -> None:
+    path = FILES["bounds"](manifested)
+    there = json.loads(path.read_bytes())
+    made_up = [{**there[0], "topic": "A.absent", "partition": n} for n in range(5000)]
+    path.write_text(json.dumps([*made_up, *there]))
+    seal(manifested)
+    found, damage = RunReader(manifested).bounds(path.parent.name)
+    assert len(found) == 1000 + len(there)
+    assert "it lists 5000 logs that are not there; 1000 are looked at" in damage[0].reason
+
+
 def test_a_file_of_holes_is_damage_and_is_not_read_to_its_end(manifested: Path) -> None:
     path = FILES["polls"](manifested)
     os.truncate(path, 1 << 40)  # a terabyte, of which nothing is on the disk

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -210,6 +212,41 @@ def test_without_the_token_nothing_is_done_or_answered(tmp_path: Path, token: ob
 def test_other_lines_end_a_connection(tmp_path: Path) -> None:
     deep = b"[" * 30_000
     assert sent(tmp_path, b"", b"[]", b"{}", b"\xff", deep)[1] == [b""] * 5
+
+
+ANSWERS: list[bytes] = [b"", b"\n", b"{}\n", b'{"x":' + b"[" * 300_000 + b"\n", b'{"x":"\xff"}\n']
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_stranger_on_the_port_of_a_dead_shadow_is_no_shadow(
+    tmp_path: Path, answer: bytes
+) -> None:
+    assert _asked(tmp_path, [answer]) is None
+
+
+def test_an_answer_without_end_is_not_waited_for(tmp_path: Path) -> None:
+    assert _asked(tmp_path, itertools.repeat(bytes(1 << 20))) is None
+
+
+def _asked(folder: Path, answers: Iterable[bytes]) -> control.Status | None:
+    """What is asked of a stranger, who sends these until nobody listens."""
+    settings.write(config(), folder)
+    settings.new_token(folder)
+    with socket.create_server(("127.0.0.1", 0)) as port:
+
+        def stranger() -> None:
+            connection, _ = port.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(1000)
+                for answer in answers:
+                    connection.sendall(answer)
+
+        sender = threading.Thread(target=stranger)
+        sender.start()
+        try:
+            return control.ask(port.getsockname()[1], "status", folder=folder, within=30)
+        finally:
+            sender.join()
 
 
 def test_the_token_is_this_users_alone_and_of_one_process(tmp_path: Path) -> None:

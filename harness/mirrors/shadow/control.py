@@ -17,13 +17,15 @@ import hmac
 import json
 import os
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
+from linkflap.harness.machine import untrusted_files
 from linkflap.harness.mirrors.shadow.journal import Phase
 from linkflap.harness.mirrors.shadow.settings import Config, control_token
 from linkflap.harness.mirrors.shadow.shadow import Shadow
@@ -31,6 +33,9 @@ from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.wire.connection import quietly_closed
 
 Verb = Literal["status", "fail-over", "go-on"]
+_LARGEST_STATUS: Final = 16 << 20
+_SHORTEST_WAIT: Final = 0.001
+"""Seconds; 0 would mean not to wait, and less is no time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,17 +159,27 @@ class Control:
 
 def ask(port: int, verb: Verb, *, folder: Path, within: float) -> Status | None:
     """The client side: sends one command to the shadow of a folder and returns its status. None
-    when it does not answer within `within` seconds."""
+    when it does not answer within `within` seconds; a dead shadow's port may be another user's."""
+    deadline = time.monotonic() + within
     try:
         token = control_token(folder)
-        with (
-            socket.create_connection(("127.0.0.1", port), timeout=within) as connection,
-            connection.makefile("rwb") as lines,
-        ):
+        with socket.create_connection(("127.0.0.1", port), timeout=within) as connection:
             question: dict[str, Any] = {"do": verb, "token": token}
-            lines.write(json.dumps(question).encode() + b"\n")
-            lines.flush()
-            answer = lines.readline()
-        return msgspec.json.decode(answer, type=Status)
+            connection.sendall(json.dumps(question).encode() + b"\n")
+            answer = _answer(connection, deadline)
+        return untrusted_files.decoded(answer, Status)
     except (OSError, msgspec.MsgspecError):
         return None
+
+
+def _answer(connection: socket.socket, deadline: float) -> bytes:
+    """The line that the other side sends. Raises OSError where it sends none by then, or more than
+    a status can have."""
+    found = b""
+    while not found.endswith(b"\n"):
+        connection.settimeout(max(deadline - time.monotonic(), _SHORTEST_WAIT))
+        more = connection.recv(_LARGEST_STATUS)
+        if not more or time.monotonic() > deadline or len(found) > _LARGEST_STATUS:
+            raise TimeoutError("no status")
+        found += more
+    return found
