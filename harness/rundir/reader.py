@@ -224,13 +224,19 @@ class RunReader:
                 damage.append(self._damage(path, f"entry {number} (of {' '.join(key)}): {error}"))
                 doubtful.add(key)
         sound = [b for b in found if (b.cluster, b.topic, str(b.partition)) not in doubtful]
-        absent = [b for b in sound if not self.folder(moment, b).is_dir()]
-        if len(absent) > _MOST_ABSENT:
-            why = f"it lists {len(absent)} logs that are not there; {_MOST_ABSENT} are looked at"
-            damage.append(self._damage(path, why))
-            left_out = {id(b) for b in absent[_MOST_ABSENT:]}
-            sound = [b for b in sound if id(b) not in left_out]
-        return sound, damage
+        return self._without_made_up(moment, sound, damage), damage
+
+    def _without_made_up(
+        self, moment: str, listed: list[Bounds], damage: list[Damage]
+    ) -> list[Bounds]:
+        """The bounds of logs that are there, and of some that are not."""
+        absent = [b for b in listed if not self.folder(moment, b).is_dir()]
+        if len(absent) <= _MOST_ABSENT:
+            return listed
+        why = f"it lists {len(absent)} logs that are not there; {_MOST_ABSENT} are looked at"
+        damage.append(self._damage(self.root / "captures" / moment / "bounds.json", why))
+        left_out = {id(b) for b in absent[_MOST_ABSENT:]}
+        return [b for b in listed if id(b) not in left_out]
 
     def folder(self, moment: str, bounds: Bounds) -> Path:
         """Where the segments of one captured replica are."""
