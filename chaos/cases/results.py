@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 
@@ -26,6 +26,7 @@ from linkflap.harness.version import VERSION
 STORED: Final = Path(__file__).parent / "stored"
 """The stored results of this project: docs/track-record.md is generated from them."""
 FORMAT: Final = 1
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +41,10 @@ class StoredResult:
     client: Client
     transactions: TransactionProtocol
     outcome: Outcome
-    shown: int
-    runs: int
-    needed: int
-    controls: int
+    shown: Count
+    runs: Count
+    needed: Count
+    controls: Count
     low: float
     high: float
     expected: bool | None
@@ -119,6 +120,11 @@ def _rows(path: Path) -> Iterable[StoredResult]:
             raise InputError(
                 f"{path}, line {index}, has format {found.format}; this linkflap reads {FORMAT}, "
                 "use the other one"
+            )
+        if found.shown > found.runs:
+            raise InputError(
+                f"{path}, line {index}, tells of a case that showed {found.shown} times in "
+                f"{found.runs} runs; remove that line"
             )
         yield found
 

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from linkflap.chaos import scenario_file
@@ -192,6 +193,24 @@ def test_a_torn_row_names_the_file_and_the_line(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"a-case.jsonl, line 2, is no stored result .*; remove that line"
     ):
+        results.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("counts", "why"),
+    [
+        ({"shown": 5, "runs": 3}, "tells of a case that showed 5 times in 3 runs"),
+        ({"shown": -1}, "is no stored result .*shown"),
+        ({"shown": 0, "runs": -1}, "is no stored result .*runs"),
+        ({"runs": 10**40}, "is no stored result .*runs"),
+    ],
+)
+def test_counts_that_no_runs_have_name_the_line(
+    tmp_path: Path, counts: dict[str, int], why: str
+) -> None:
+    row = msgspec.to_builtins(results.row(a_case(), a_result())) | counts
+    (tmp_path / "a-case.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(InputError, match=rf"a-case.jsonl, line 1, {why}"):
         results.load(tmp_path)
 
 
