@@ -388,7 +388,9 @@ def record(folder: Path, asked: LogsRequest, command: str) -> None:
     check_promotions(asked, {(f.cluster, *f.tp) for f in found})
     ends: dict[Path, int] = {}
     logs = kept_offsets(longest(found, ends), asked)
-    events, ended = promotions_in(logs, asked.links, asked.promotions)
+    events, ended = promotions_in(
+        logs, asked.links, asked.promotions, homes, kept=asked.offsets_kept
+    )
     known = bounds(found, ends)
     reached = [((f.cluster, *f.tp), ends[f.path]) for f in found]
     reached += [((b.cluster, b.topic, b.partition), b.high_watermark) for b in known]

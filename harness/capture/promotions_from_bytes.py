@@ -14,7 +14,12 @@ lies behind everything that was mirrored before it. So a log that still has a mi
 the same offsets with the same time as at the source) still has the reset, if there was one. A log
 that begins behind offset 0 and has no batch of its source may be its cluster's own from its first
 offset on, or the log of a mirror that failed. That is unknown, unless the user names the promotion
-(`--promotion`): an event `promotion-unknown` says so.
+(`--promotion`): an event `promotion-unknown` says so. The same holds for a topic of which no record
+is the source's, by key and value, in any partition: both clusters may have one of that name, which
+no mirror copies.
+
+A mirror that moves offsets leaves no such mark, and no batch of the source at its offset. There
+only the records say whether the source has any of them, wherever the logs begin.
 
 Without its first resets, the owner of each that is left is not known from their order alone. If one
 log has a reset, and the other reaches back that far and lacks it, the first log's cluster wrote it.
@@ -32,7 +37,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from linkflap.harness.log import batches
+from linkflap.harness.log import batches, records
 from linkflap.harness.log.batch_headers import Headers, reset_rows
 from linkflap.harness.log.segments import offset_in
 from linkflap.harness.model.events import (
@@ -46,7 +51,13 @@ from linkflap.harness.model.events import (
 from linkflap.harness.model.faults import REVERSE
 from linkflap.harness.model.topology import LinkSpec, TopicPartition
 
+_FEWEST = 3
+"""Records of a topic on either side, without which nothing shows that they are strangers."""
+_FIRST = 2000
+"""Batches of a log that nearly always show that it is none."""
 Log = batches.ReplicaLog | None
+Contents = NDArray[np.int64]
+"""Of each record, 64 bits over its key and value."""
 ByCluster = Mapping[str, batches.ReplicaLog]
 """The log of each cluster that has one."""
 
@@ -203,24 +214,39 @@ class _Promotion:
     sure: bool
 
 
-def promotions_in(logs: Logs, links: Sequence[LinkSpec], given: Given) -> tuple[list[Event], int]:
+def promotions_in(
+    logs: Logs,
+    links: Sequence[LinkSpec],
+    given: Given,
+    homes: Mapping[str, str] | None = None,
+    *,
+    kept: bool = True,
+) -> tuple[list[Event], int]:
     """Events `promotion`, and for each reversal those of a `mirror-reverse`; and when the logs end.
 
-    Holds the logs of one partition at a time.
+    `homes`: of each topic, by default the source of the first link. `kept`: the mirror keeps
+    offsets. Holds the logs of one partition at a time.
     """
     rounds: dict[TopicPartition, list[_Promotion]] = {}
+    strangers = _Strangers(links, homes or {}, kept=kept)
     ended = 0
     for tp, by_cluster in logs:
         ended = max([ended, *map(_latest, by_cluster.values())])
-        rounds[tp] = [
-            _Promotion(
-                cluster=each.cluster, offset=each.offset,
-                written=_written(by_cluster[each.cluster], each.offset),
-                followed=_follows_new_owner(by_cluster, links, each.cluster, each.offset),
-                sure=each.sure,
-            )
-            for each in _of_partition(by_cluster, links, given, tp)
-        ]  # fmt: skip
+        named = _named(given, tp)
+        found = named or (_of_partition(by_cluster, links) if kept else [])
+        rounds[tp] = [_promotion(each, by_cluster, links) for each in found]
+        if not named:
+            strangers.compare(tp, by_cluster, promoted=bool(found))
+    for tp, promotion in strangers.found():
+        rounds[tp].append(promotion)
+    events, time = _in_rounds(rounds, links)
+    return events, max(ended, time + 1)
+
+
+def _in_rounds(
+    rounds: Mapping[TopicPartition, Sequence[_Promotion]], links: Sequence[LinkSpec]
+) -> tuple[list[Event], int]:
+    """The events of all promotions, one round after the other, and the time of the last."""
     events: list[Event] = []
     time = 0
     for number in range(max((len(own) for own in rounds.values()), default=0)):
@@ -243,31 +269,96 @@ def promotions_in(logs: Logs, links: Sequence[LinkSpec], given: Given) -> tuple[
         ):
             events += _reversal(link, number, time + 1)
             time += 3
-    return events, max(ended, time + 1)
+    return events, time
 
 
 def _link_to(links: Sequence[LinkSpec], cluster: str) -> LinkSpec:
     return next(link for link in links if link.destination == cluster)
 
 
-def _of_partition(
-    logs: ByCluster,
-    links: Sequence[LinkSpec],
-    given: Given,
-    tp: TopicPartition,
-) -> list[Promoted]:
-    """The promotions of one partition in their order."""
+def _named(given: Given, tp: TopicPartition) -> list[Promoted]:
+    """The promotions that the user named, in their order."""
     named = [
         (cluster, o)
         for (cluster, topic, number), offsets in given.items()
         if (topic, number) == tp
         for o in offsets
     ]
-    if named:
-        return [
-            Promoted(cluster=cluster, offset=offset)
-            for cluster, offset in sorted(named, key=lambda t: t[1])
-        ]
+    return [
+        Promoted(cluster=cluster, offset=offset)
+        for cluster, offset in sorted(named, key=lambda t: t[1])
+    ]
+
+
+def _promotion(promoted: Promoted, logs: ByCluster, links: Sequence[LinkSpec]) -> _Promotion:
+    return _Promotion(
+        cluster=promoted.cluster,
+        offset=promoted.offset,
+        written=_written(logs[promoted.cluster], promoted.offset),
+        followed=_follows_new_owner(logs, links, promoted.cluster, promoted.offset),
+        sure=promoted.sure,
+    )
+
+
+class _Strangers:
+    """Topics of which no record of a destination is in its source, by key and value, in any of its
+    partitions: what may be the destination's own from its first offset on."""
+
+    def __init__(self, links: Sequence[LinkSpec], homes: Mapping[str, str], *, kept: bool) -> None:
+        self._links, self._homes, self._kept = links, homes, kept
+        self._mirrored: set[tuple[LinkSpec, str]] = set()
+        self._apart: dict[tuple[LinkSpec, str], list[tuple[TopicPartition, _Promotion]]] = {}
+        self._contents: dict[tuple[LinkSpec, str], list[tuple[Contents, Contents]]] = {}
+
+    def compare(self, tp: TopicPartition, logs: ByCluster, *, promoted: bool) -> None:
+        """Takes one partition; `promoted`: its bytes show that it was mirrored."""
+        for link in self._links:
+            topic, ours, theirs = (link, tp[0]), logs.get(link.destination), logs.get(link.source)
+            if link.destination == self._homes.get(tp[0], self._links[0].source):
+                continue
+            if promoted or self._arrived(ours, theirs):
+                self._mirrored.add(topic)
+            if topic in self._mirrored or ours is None or theirs is None:
+                continue
+            if (contents := _apart(ours, theirs)) is None:
+                self._mirrored.add(topic)
+                continue
+            own = Promoted(cluster=link.destination, offset=first_offset(ours), sure=False)
+            self._contents.setdefault(topic, []).append(contents)
+            self._apart.setdefault(topic, []).append((tp, _promotion(own, logs, self._links)))
+
+    def _arrived(self, ours: Log, theirs: Log) -> bool:
+        """Whether batches show that it was mirrored; or one beginning is gone, and with it perhaps
+        all that both had."""
+        if not self._kept:
+            return False
+        return bool(first_offset(ours) or first_offset(theirs) or also_in(ours, theirs).any())
+
+    def found(self) -> Iterator[tuple[TopicPartition, _Promotion]]:
+        for topic, promotions in self._apart.items():
+            mine, other = (
+                np.concatenate(side) for side in zip(*self._contents[topic], strict=True)
+            )
+            short = min(len(mine), len(other)) < _FEWEST
+            if topic not in self._mirrored and not short and not np.isin(mine, other).any():
+                yield from promotions
+
+
+def _apart(
+    ours: batches.ReplicaLog, theirs: batches.ReplicaLog
+) -> tuple[Contents, Contents] | None:
+    """The contents of the records of both; None if they have any in common."""
+    for most in (_FIRST, max(len(ours.headers), len(theirs.headers))):
+        mine, other = (records.decode(log, 0, most)[0].content for log in (ours, theirs))
+        if np.isin(mine, other).any():
+            return None
+        if most >= max(len(ours.headers), len(theirs.headers)):
+            break
+    return mine, other
+
+
+def _of_partition(logs: ByCluster, links: Sequence[LinkSpec]) -> list[Promoted]:
+    """The promotions of one partition in their order, of a mirror that keeps offsets."""
     marks = {name: _resets(log) for name, log in logs.items()}
     if len(links) == 2 and (links[0].source, links[0].destination) == (
         links[1].destination,

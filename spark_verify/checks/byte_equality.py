@@ -56,7 +56,12 @@ from linkflap.spark_verify.checks.parts.cleaning import (
 )
 from linkflap.spark_verify.checks.parts.generations import compacted, examined
 from linkflap.spark_verify.checks.parts.logs import locate, outside
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, compared_offsets, judged_hops
+from linkflap.spark_verify.checks.parts.mirrored_ranges import (
+    Hop,
+    compared_offsets,
+    judged_hops,
+    unclear,
+)
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.view import DATA, Batches, Bools, Ints, PartitionView, Replica
 
@@ -70,17 +75,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Compares every mirrored range, and both ends of several."""
     if not view.guarantee.offsets_kept or view.guarantee.equality != "bytes":
         return []
-    return [*judged_hops(view, _compare), *_unclear(view)]
-
-
-def _unclear(view: PartitionView) -> Iterator[Unjudged]:
-    for cluster, offset in view.unclear.items():
-        where = view.tp
-        yield Unjudged(
-            f"{cluster}'s log of {where} begins with what its source has not, from offset "
-            f"{offset} on, and no mark says whose that is; say it with --promotion "
-            f"{cluster}:{where}=OFFSET"
-        )
+    return [*judged_hops(view, _compare), *unclear(view)]
 
 
 def _compare(view: PartitionView, compared: Hop) -> Iterator[Finding]:

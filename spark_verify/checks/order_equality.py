@@ -30,6 +30,7 @@ from linkflap.spark_verify.checks.parts.mirrored_ranges import (
     not_promoted,
     perhaps_cleaned,
     repeated_at_source,
+    unclear,
     why_not_judged,
 )
 from linkflap.spark_verify.checks.parts.record_order import (
@@ -44,7 +45,8 @@ from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Compares every mirrored range, and both ends of several."""
-    return list(judged_hops(view, _judge))
+    moved = not view.guarantee.offsets_kept
+    return [*judged_hops(view, _judge), *(unclear(view) if moved else ())]
 
 
 def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
@@ -355,7 +357,8 @@ CHECK = Check(
         AnomalyKind(
             name="mirrored-aborted",
             meaning="""A record of a transaction that the source aborted, or never ended, is plain
-                data on the destination.""",
+                data on the destination. (MirrorMaker 2 copies such records unless it has
+                consumer.isolation.level=read_committed.)""",
             sentence="""{cluster} shows {who} at {at}, of a transaction that is {state} on
                 {source}""",
             counted="""record of an unfinished or aborted transaction is plain data|records of

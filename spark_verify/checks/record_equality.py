@@ -35,7 +35,12 @@ from linkflap.spark_verify.checks.parts.cleaning import (
 )
 from linkflap.spark_verify.checks.parts.generations import examined
 from linkflap.spark_verify.checks.parts.logs import locate, runs
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, compared_offsets, judged_hops
+from linkflap.spark_verify.checks.parts.mirrored_ranges import (
+    Hop,
+    compared_offsets,
+    judged_hops,
+    unclear,
+)
 from linkflap.spark_verify.facts.view import Batches, Bools, Ints, PartitionView, Replica
 
 
@@ -43,7 +48,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Compares every mirrored range, and both ends of several."""
     if not view.guarantee.offsets_kept:
         return []
-    return list(judged_hops(view, _compare))
+    return [*judged_hops(view, _compare), *unclear(view)]
 
 
 def _compare(view: PartitionView, compared: Hop) -> Iterator[Finding]:

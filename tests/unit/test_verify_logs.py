@@ -538,6 +538,62 @@ def test_records_after_the_end_of_the_source_are_unknown_until_a_promotion_is_na
     assert promoted.verdict is Verdict.VALID, promoted.document["reason"]
 
 
+@pytest.mark.parametrize(
+    ("left", "found"),
+    [
+        ([1, 2, 3], set()),
+        ([1, 3], {"mirror-hole"}),
+        ([1, 1, 3], {"mirror-hole"}),
+    ],
+    ids=["healthy", "a lost batch", "a batch in place of another"],
+)
+def test_a_destination_that_has_deleted_its_beginning_is_still_compared(
+    tmp_path: Path, left: Sequence[int], found: set[str]
+) -> None:
+    written(tmp_path, destination())
+    every = destination()
+    log = [changed(every[number], base_offset=3 * at) for at, number in enumerate(left, start=1)]
+    (tmp_path / "west" / "east.orders-0" / f"{0:020}.log").unlink()
+    segment(tmp_path / "west" / "east.orders-0", log, base_offset=3)
+    judgement = verdict(tmp_path)
+    assert kinds(judgement) == found
+    assert judgement.verdict is (Verdict.INVALID if found else Verdict.VALID)
+    (order,) = (c for c in judgement.checks if c.name == "order-equality")
+    assert order.examined == {"west/mirrored": 3 * len(left)}
+
+
+@pytest.mark.parametrize("mirror", ["mm2", None])
+def test_a_topic_of_its_own_that_has_no_record_of_the_source_is_unknown_until_that_is_said(
+    tmp_path: Path, mirror: str | None
+) -> None:
+    segment(tmp_path / "east" / "orders-0", source())
+    segment(tmp_path / "west" / "orders-0", destination([b"own %d" % n for n in range(9)]))
+    judgement = verdict(tmp_path, mirror=mirror)
+    assert (judgement.verdict, judgement.anomalies) == (Verdict.UNKNOWN, [])
+    assert "--promotion west:orders-0=OFFSET, or leave" in str(judgement.document["reason"])
+    own = asked_mm2(tmp_path, mirror=mirror, promotions=["west:orders-0=0"])
+    assert judged(tmp_path / "own", own).verdict is Verdict.VALID
+
+
+def test_partitions_that_a_mirror_exchanged_are_no_topic_of_its_own(tmp_path: Path) -> None:
+    other = destination([b"other %d" % n for n in range(9)])
+    for cluster, logs in (("east", (source(), other)), ("west", (other, destination()))):
+        for number, log in enumerate(logs):
+            segment(tmp_path / cluster / f"orders-{number}", log)
+    judgement = verdict(tmp_path)
+    assert (kinds(judgement), judgement.verdict) == ({"mirror-phantom"}, Verdict.INVALID)
+
+
+def test_one_record_of_the_source_shows_that_a_topic_is_mirrored(tmp_path: Path) -> None:
+    segment(tmp_path / "east" / "orders-0", source())
+    segment(tmp_path / "west" / "orders-0", destination([b"own", b"other", b"third", SENT[5]]))
+    judgement = verdict(tmp_path)
+    assert (kinds(judgement), judgement.verdict) == (
+        {"mirror-phantom", "mirror-hole"},
+        Verdict.INVALID,
+    )
+
+
 @pytest.mark.parametrize("topic", ["orders", "east.orders"])
 def test_copied_logs_of_mirror_maker_without_mirror_option_are_refused(
     tmp_path: Path, topic: str

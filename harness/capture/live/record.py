@@ -539,7 +539,9 @@ def _write(
         copied.begin()
     found = [folder for name in clusters for folder in folders(name, root / name)]
     logs = kept_offsets(longest(found, {}), request)
-    events, ended = promotions_in(logs, request.links, request.promotions)
+    events, ended = promotions_in(
+        logs, request.links, request.promotions, homes, kept=request.offsets_kept
+    )
     if request.offsets_kept:
         truncate(copies, first, events, homes, request.links)
     else:

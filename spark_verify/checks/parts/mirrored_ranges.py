@@ -239,6 +239,17 @@ def judged_hops(
         yield from judge(view, compared) if isinstance(compared, Hop) else (compared,)
 
 
+def unclear(view: PartitionView) -> Iterator[Unjudged]:
+    """Of copied logs, what may be a destination's own without a mark that says so."""
+    for cluster, offset in view.unclear.items():
+        where = view.tp
+        yield Unjudged(
+            f"{cluster}'s log of {where} begins with what its source has not, from offset "
+            f"{offset} on, and no mark says whose that is; say it with --promotion "
+            f"{cluster}:{where}=OFFSET, or leave the topic out with --topics"
+        )
+
+
 def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | Unjudged]:
     """Every mirrored range, compared; or why not: no log of a cluster was captured.
 
