@@ -436,7 +436,14 @@ def _too_much(view: PartitionView, start: LogStart, size: int) -> bool | None:
                 sizes[int(b.base_offset[row])] = count, int(b.length[row])
     if sum(count for count, _ in sizes.values()) < end - start.offset:
         return True  # what was left has been deleted, too: nobody can tell how much that was
-    return sum(length for _, length in sizes.values()) >= size
+    if sum(length for _, length in sizes.values()) >= size:
+        return True
+    return False if _has_sound_copy(view, start.cluster) else None
+
+
+def _has_sound_copy(view: PartitionView, cluster: str) -> bool:
+    """Whether a log of the cluster was read to its end: a damaged one is shorter than it was."""
+    return any(r.cluster == cluster and not r.damage for r in view.replicas)
 
 
 def _end(view: PartitionView, start: LogStart) -> int | None:

@@ -225,6 +225,15 @@ def test_how_much_a_dead_cluster_had_on_no_disk_is_unknown() -> None:
         assert said(one) == expected
 
 
+def test_a_damaged_log_does_not_show_that_less_was_left_than_retention_keeps() -> None:
+    torn = Log("A", start=2).data(3, at=2, written=3 * SECOND).torn()
+    sound = Log("A", broker=2, start=2).data(3, at=2, written=3 * SECOND)
+    size, moves = {"retention.bytes": "72"}, {"A": begins(0, 2)}
+    assert said(seen(torn, ALL_AT_B, config=size, watermarks=moves)) == ([], 1)
+    assert said(seen(torn, sound, ALL_AT_B, config=size, watermarks=moves)) == (LOST, 0)
+    assert said(seen(torn, ALL_AT_B, config=WEEK, watermarks=moves)) == (LOST, 0)
+
+
 NEARLY = {"retention.ms": "999500"}
 """The run ended at second 1000: what is younger than half a second of the epoch is kept."""
 
