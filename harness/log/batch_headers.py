@@ -66,8 +66,8 @@ class Batches(Columns):
     `last_offset` and `last_sequence` are inclusive; sequences wrap at 2^31. -1 for producer fields
     of plain batches. `crc_ok` is the recomputed CRC-32C against the stored one; `count` the
     header's record count. `coordinator_epoch` is the epoch of the coordinator that wrote a COMMIT
-    or ABORT marker, -1 for any other batch. `max_timestamp` is in milliseconds; with
-    `log_append_time` it is the time of every record of the batch.
+    or ABORT marker, -1 for any other batch. Timestamps are in milliseconds; with `log_append_time`
+    `max_timestamp` is the time of every record of the batch. `attributes` are all bits of them.
     """
 
     base_offset: Ints
@@ -84,8 +84,10 @@ class Batches(Columns):
     transactional: Bools
     control: Ints
     coordinator_epoch: Ints
+    base_timestamp: Ints
     max_timestamp: Ints
     log_append_time: Bools
+    attributes: Ints
 
     def __len__(self) -> int:
         return len(self.base_offset)
@@ -119,10 +121,8 @@ class Headers(Batches):
     the batch's first byte in it.
     """
 
-    attributes: Ints
     codec: Ints
     magic: Ints
-    base_timestamp: Ints
     segment: Ints
     position: Ints
 

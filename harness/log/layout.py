@@ -63,6 +63,9 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+UNUSED: Final = ~0x7F
+"""The bits of the attributes that have no meaning."""
 
 DATA: Final = -1
 ABORT: Final = 0

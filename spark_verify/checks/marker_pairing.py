@@ -54,6 +54,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from linkflap.harness.log.layout import DELETE_HORIZON, UNUSED
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.batch_differences import ids_as_declared
 from linkflap.spark_verify.checks.parts.generations import (
@@ -322,8 +323,9 @@ def not_transactional(generation: LogGeneration, log: Log) -> Sequence[Found]:
 def impossible(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Found]:
     """Transactional batches and markers without an id, batches with an id and without an epoch,
     markers of no transaction or with a sequence, batches whose maximum timestamp none of their
-    records has, those that have another number of records than of offsets, and those whose type of
-    timestamp their topic never had."""
+    records has, those that have another number of records than of offsets, those that say that a
+    cleaner has been there, those whose type of timestamp their topic never had, and those with
+    attributes or a sequence that no client of linkflap's writes."""
     batches = log.batches
     marker = (batches.control == COMMIT) | (batches.control == ABORT)
     data = batches.control == DATA
@@ -331,8 +333,12 @@ def impossible(view: PartitionView, generation: LogGeneration, log: Log) -> Sequ
     wrong = data & without & batches.transactional
     wrong |= (data | marker) & ~without & (batches.producer_epoch < 0)
     wrong |= marker & (without | ~batches.transactional | (batches.base_sequence != -1))
+    wrong |= marker & _of_no_marker(log)
     wrong |= _another_time(log) | _another_number(view, log)
-    wrong |= _another_type(view, generation, log)
+    if _all_known(view):
+        unused = batches.attributes & UNUSED != 0
+        wrong |= ((data | marker) & unused) | (data & without & (batches.base_sequence > 0))
+        wrong |= _another_type(view, generation, log)
     return [
         Found.at(
             IMPOSSIBLE,
@@ -343,6 +349,7 @@ def impossible(view: PartitionView, generation: LogGeneration, log: Log) -> Sequ
             base_sequence=batches.base_sequence[row],
             max_timestamp=batches.max_timestamp[row],
             timestamp_type=BY_BROKERS if batches.log_append_time[row] else "CreateTime",
+            attributes=batches.attributes[row],
             transactional=bool(batches.transactional[row]),
             control=bool(marker[row]),
             count=batches.count[row],
@@ -350,6 +357,16 @@ def impossible(view: PartitionView, generation: LogGeneration, log: Log) -> Sequ
         )
         for row in np.flatnonzero(wrong & batches.crc_ok).tolist()
     ]
+
+
+def _of_no_marker(log: Log) -> Bools:
+    """The batches that are not of one record at one offset and, as far as its broker leaves it so,
+    of one time: a leader sets the maximum of a topic with LogAppendTime, a cleaner the base."""
+    batches = log.batches
+    one_time = batches.log_append_time | (batches.attributes & DELETE_HORIZON != 0)
+    one_time |= batches.base_timestamp == batches.max_timestamp
+    one_record = (batches.count == 1) & (batches.last_offset == batches.base_offset)
+    return np.asarray(~(one_time & one_record))
 
 
 def _another_time(log: Log) -> Bools:
@@ -365,31 +382,37 @@ def _another_time(log: Log) -> Bools:
 
 def _another_number(view: PartitionView, log: Log) -> Bools:
     """The batches whose number of records is not that of their offsets: a broker that appends a
-    batch refuses it (LogValidator), and only a cleaner leaves one with fewer. Nobody knows whether
-    copied logs were cleaned, or what programs wrote to others' brokers, whose files are not seen;
-    nor how many messages of formats 0 and 1 there are."""
+    batch refuses it (LogValidator), and only a cleaner leaves one with fewer; and those with a
+    delete horizon, which only a cleaner writes. Nobody knows whether copied logs were cleaned, or
+    what programs wrote to others' brokers, whose files are not seen; nor how many messages of
+    formats 0 and 1 there are."""
     batches, foreign = log.batches, view.topic in view.partition_facts.facts.programs
     if not view.recorded or view.internal or (foreign and view.topology.attached):
         return np.zeros(len(batches), np.bool_)
     offsets = batches.last_offset - batches.base_offset + 1
     appended = batches.base_offset >= max(view.compacted.values(), default=0)
     known = (batches.control == DATA) & (batches.leader_epoch != NO_EPOCH)
-    return np.asarray(known & appended & (batches.count != offsets))
+    cleaned = batches.attributes & DELETE_HORIZON != 0
+    return np.asarray(appended & ((known & (batches.count != offsets)) | cleaned))
+
+
+def _all_known(view: PartitionView) -> bool:
+    """Whether only linkflap and its mirrors wrote, and gave the topic settings: no code of users'
+    ran, and no fault made the topic anew."""
+    made_anew = any(window.fault.startswith("topic-") for window in view.windows)
+    ours = view.recorded and len(view.sends) and not of_own_clients(view) and not made_anew
+    return bool(ours and not (view.topology.attached or view.partition_facts.facts.programs))
 
 
 def _another_type(view: PartitionView, generation: LogGeneration, log: Log) -> Bools:
-    """The batches whose type of timestamp their topic never had on the cluster that wrote them
-    (message.timestamp.type): native ones, and those of a mirror that writes batches of its own.
-    That is known where only linkflap gave the topic settings: no code of users' ran, and no fault
-    made it anew. A mirror may or may not give its destination the settings of the source, and
-    others too: there the settings were sampled."""
+    """The batches of data whose type of timestamp their topic never had on the cluster that wrote
+    them (message.timestamp.type): native ones, and those of a mirror that writes batches of its
+    own. A mirror may or may not give its destination the settings of the source, and others too:
+    there the settings were sampled."""
     batches, cluster = log.batches, generation.cluster
     types = timestamp_types(view, cluster)
-    made_anew = any(window.fault.startswith("topic-") for window in view.windows)
-    ours = view.recorded and len(view.sends) and not of_own_clients(view)
-    ours = ours and not (view.topology.attached or view.partition_facts.facts.programs)
     given = cluster == view.home or any(each.cluster == cluster for each in view.settings)
-    if not ours or made_anew or not given or len(types) > 1:
+    if not given or len(types) > 1:
         return np.zeros(len(batches), np.bool_)
     written = (batches.control == DATA) & (batches.leader_epoch != NO_EPOCH)
     if view.guarantee.offsets_kept:
@@ -621,15 +644,17 @@ CHECK = Check(
         AnomalyKind(
             name=IMPOSSIBLE,
             meaning="""A batch is transactional without a producer id; has an id without an epoch;
-                is a marker without an id or the transactional bit, or with a sequence; has a
-                maximum timestamp that is not its latest record's; has, where no cleaner has been,
-                another number of records than of offsets; or has, where only linkflap gave the
-                topic settings, a type of timestamp that these exclude. Without an id, epoch and
-                sequence mean nothing: several clients write 0 there.""",
+                is a marker without an id or the transactional bit, with a sequence, or of more
+                than one offset, record or time; has a maximum timestamp that is not its latest
+                record's; has, where no cleaner has been, a delete horizon, or another number of
+                records than of offsets; or has, where only linkflap wrote and gave the topic
+                settings, a type of timestamp that these exclude, attributes that mean nothing, or
+                a sequence without an id. Elsewhere several clients write 0 as the epoch and the
+                sequence of no id.""",
             sentence="""{cluster} has a batch at {at} with a header that no broker writes: producer
                 id {producer_id}, epoch {producer_epoch}, sequence {base_sequence}, transactional
-                {transactional}, maximum timestamp {max_timestamp} ({timestamp_type}), {count}
-                records at {offsets} offsets""",
+                {transactional}, attributes {attributes}, maximum timestamp {max_timestamp}
+                ({timestamp_type}), {count} records at {offsets} offsets""",
             alone="what brokers and readers do with it nobody can say",
             smallest="A has 1, transactional and without a producer id: at its offset.",
             despite_torn=True,

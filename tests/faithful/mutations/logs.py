@@ -185,6 +185,21 @@ def maximum_timestamp_of_no_record(made: Made, rng: Random) -> None:
     made.change("B", 0, put(batch, latest=max(r.timestamp for r in batch.records) + 1))
 
 
+@mutation(FORCED, must="marker-pairing/impossible-header")
+def a_marker_of_two_times(made: Made, rng: Random) -> None:
+    """A COMMIT of B's own has another maximum than base timestamp. Brokers write one time."""
+    mark = [e for e in made.log("B") if e.ends == COMMIT][-1]
+    made.change("B", 0, put(mark, latest=mark.timestamp + 1))
+
+
+@mutation(PAIR, must="marker-pairing/impossible-header", may="byte-equality")
+def a_delete_horizon_where_no_cleaner_was(made: Made, rng: Random) -> None:
+    """A marker has a delete horizon, on both clusters alike, and nothing was cleaned."""
+    mark = next(e for e in made.log("B") if e.ends == COMMIT)
+    for cluster in ("A", "B"):
+        made.change(cluster, 0, put(mark, horizon=mark.timestamp + 1000))
+
+
 @mutation(
     FORCED, must="marker-pairing/impossible-header", unknown="record-equality", may="byte-equality"
 )

@@ -41,6 +41,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                         _impossible(b)
                         or _another_time(log, b)
                         or _another_number(plain, b)
+                        or _not_ours(plain, b)
                         or (
                             (generation.native(b.base_offset) or not plain.keeps)
                             and _another_type(plain, log, b)
@@ -58,12 +59,19 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def _impossible(batch: Any) -> bool:
-    """Whether the batch identifies its producer only in part, or is a marker with a sequence
-    (MemoryRecords.writeEndTransactionalMarker: NO_SEQUENCE)."""
+    """Whether the batch identifies its producer only in part, or is a marker with a sequence, or of
+    several records, offsets or times (MemoryRecords.writeEndTransactionalMarker: NO_SEQUENCE, one
+    record, whose time is both timestamps of the batch). LogValidator sets the maximum of a topic
+    with LogAppendTime, and the cleaner writes its delete horizon into the base (KIP-534)."""
     if batch.reset:
         return False
     if batch.ends:
         named = batch.producer_id != -1 and batch.producer_epoch >= 0
+        another = batch.log_append_time or batch.attributes & 0x40
+        if batch.base_timestamp != batch.max_timestamp and not another:
+            return True
+        if (batch.count, batch.last_offset) != (1, batch.base_offset):
+            return True
         return not (named and batch.transactional and batch.base_sequence == -1)
     return bool(batch.transactional if batch.producer_id == -1 else batch.producer_epoch < 0)
 
@@ -80,27 +88,47 @@ def _another_time(log: PlainLog, batch: Any) -> bool:
 
 def _another_number(plain: Plain, batch: Any) -> bool:
     """LogValidator.validateBatch: lastOffset - baseOffset + 1 of a produced batch is its number of
-    records. The cleaner keeps both offsets of a batch that it thins out."""
-    if not plain.view.recorded or plain.view.internal or not batch.data:
+    records. The cleaner keeps both offsets of a batch that it thins out, and alone sets the bit of
+    the delete horizon (KIP-534)."""
+    if not plain.view.recorded or plain.view.internal:
         return False
-    old = batch.leader_epoch == NO_EPOCH or batch.base_offset < max(
-        plain.compacted.values(), default=0
+    if batch.base_offset < max(plain.compacted.values(), default=0):
+        return False
+    if batch.attributes & 0x40:
+        return True
+    several = batch.count != batch.last_offset - batch.base_offset + 1
+    return bool(batch.data and batch.leader_epoch != NO_EPOCH and several)
+
+
+def _ours_alone(plain: Plain) -> bool:
+    """Whether nobody but linkflap wrote and changed the topic: no users' code, no new topic."""
+    facts = plain.view.partition_facts.facts
+    users = facts.programs or any(s.client.startswith("own-producer") for s in plain.sends)
+    anew = any(w.fault.startswith("topic-") for w in plain.view.windows)
+    return bool(plain.view.recorded and plain.sends and not users and not anew)
+
+
+def _not_ours(plain: Plain, batch: Any) -> bool:
+    """Message format v2: bits 7 to 15 of the attributes are unused. Clients of linkflap have no
+    sequence without a producer id."""
+    if not _ours_alone(plain) or plain.view.topology.attached or not (batch.data or batch.ends):
+        return False
+    return bool(
+        batch.attributes & ~0x7F
+        or (batch.data and batch.producer_id == -1 and batch.base_sequence > 0)
     )
-    return not old and batch.count != batch.last_offset - batch.base_offset + 1
 
 
 def _another_type(plain: Plain, log: PlainLog, batch: Any) -> bool:
     """Kafka documentation, message.timestamp.type: CreateTime or LogAppendTime, by the topic's
-    setting, else the brokers'. Nobody but linkflap changed it: no users' code, no new topic."""
+    setting, else the brokers'. Nobody but linkflap changed it."""
     facts = plain.view.partition_facts.facts
-    users = facts.programs or any(s.client.startswith("own-producer") for s in plain.sends)
-    anew = any(w.fault.startswith("topic-") for w in plain.view.windows)
     samples = [s.settings for s in plain.view.settings if s.cluster == log.cluster]
     if not batch.data or batch.leader_epoch == NO_EPOCH:
         return False
     if log.cluster != plain.home and not samples:
         return False
-    if not plain.view.recorded or not plain.sends or users or anew:
+    if not _ours_alone(plain):
         return False
     (writer,) = (c for c in plain.view.topology.clusters if c.name == log.cluster)
     default = writer.config.get("log.message.timestamp.type", "CreateTime")

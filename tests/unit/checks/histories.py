@@ -68,7 +68,8 @@ INTEGERS = (
 )
 
 
-SEQUENCES = ("base_sequence", "last_sequence", "control", "coordinator_epoch", "max_timestamp")
+SEQUENCES = ("base_sequence", "last_sequence", "control", "coordinator_epoch")
+TIMES = ("base_timestamp", "max_timestamp", "attributes")
 
 
 def uid(process: int, n: int) -> int:
@@ -154,22 +155,24 @@ class Log:
         return self
 
     def _batch(
-        self, base: int, count: int, *, pid: int, epoch: int, first: int, last: int,
+        self, base: int, size: int, *, pid: int, epoch: int, first: int, last: int,
         transactional: bool, control: int, written: int, **header: int | bool,
     ) -> None:  # fmt: skip
-        self.end = max(self.end, base + count)
+        self.end = max(self.end, base + size)
         self.batches.append(
             {
-                "base_offset": base, "last_offset": base + count - 1, "length": 61 + 10 * count,
-                "count": count,
+                "base_offset": base, "last_offset": base + size - 1, "length": 61 + 10 * size,
+                "count": size,
                 "crc": 1000 + base, "crc_ok": True, "leader_epoch": 0, "producer_id": pid,
                 "producer_epoch": epoch,
                 "base_sequence": first, "last_sequence": last, "transactional": transactional,
                 "control": control,
                 "coordinator_epoch": 0 if control in (ABORT, COMMIT) else -1,
                 "written": written // 1_000_000,
+                "base_timestamp": written // 1_000_000,
                 "max_timestamp": written // 1_000_000,
                 "log_append_time": False,
+                "attributes": 0,
             }
             | header
         )  # fmt: skip
@@ -229,7 +232,7 @@ class Log:
     def replica(self) -> Replica:
         columns: dict[str, Any] = {
             name: np.array([b[name] for b in self.batches], np.int64)
-            for name in (*INTEGERS, *SEQUENCES)
+            for name in (*INTEGERS, *SEQUENCES, *TIMES)
         }
         flags: dict[str, Any] = {
             name: np.array([b[name] for b in self.batches], np.bool_)
@@ -284,8 +287,10 @@ class Header(TypedDict, total=False):
     producer_epoch: int
     base_sequence: int
     coordinator_epoch: int
+    base_timestamp: int
     max_timestamp: int
     log_append_time: bool
+    attributes: int
 
 
 class History(TypedDict, total=False):

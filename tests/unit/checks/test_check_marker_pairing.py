@@ -456,6 +456,53 @@ def test_a_marker_has_no_sequence() -> None:
     assert anomalies(NAME, view([log])) == [("impossible-header", "A", 1)]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"base_timestamp": 5},
+        {"max_timestamp": 5},
+        {"last_offset": 2},
+        {"count": 2},
+    ],
+)
+def test_a_marker_is_of_one_record_one_offset_and_one_time(wrong: Header) -> None:
+    log = Log("A").data(1, pid=7, transactional=True).marker("commit", pid=7, **wrong)
+    assert anomalies(NAME, but(view([log]), recorded=False)) == [("impossible-header", "A", 1)]
+
+
+@pytest.mark.parametrize("header", [{"log_append_time": True}, {"attributes": 0x40}])
+def test_a_leader_or_a_cleaner_gives_a_marker_another_time(header: Header) -> None:
+    log = Log("A").data(1, pid=7, transactional=True)
+    log.marker("commit", pid=7, base_timestamp=5, **header)
+    assert anomalies(NAME, but(view([log]), recorded=False)) == []
+
+
+def test_only_a_cleaner_writes_a_delete_horizon() -> None:
+    log = Log("A").data(1, pid=7, transactional=True).marker("commit", pid=7, attributes=0x40)
+    seen = view([log.data(2, attributes=0x40)])
+    assert anomalies(NAME, seen) == [("impossible-header", "A", 1), ("impossible-header", "A", 2)]
+    cleaned = replace(seen.partition_facts, compacted={"A": 3})
+    assert anomalies(NAME, replace(seen, partition_facts=cleaned)) == []
+    assert anomalies(NAME, but(seen, recorded=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        ({"attributes": 0x80}, [0]),
+        ({"attributes": 0x4000}, [0]),
+        ({"attributes": -0x8000}, [0]),
+        ({"base_sequence": 10}, [0]),
+        ({"attributes": 0x04}, []),
+        ({"base_sequence": 0}, []),
+    ],
+)
+def test_what_no_client_of_linkflap_writes(header: Header, found: list[int]) -> None:
+    seen = view([Log("A").data(1, **header)], sends=[send(1, acked=0)])
+    assert anomalies(NAME, seen) == [("impossible-header", "A", at) for at in found]
+    assert anomalies(NAME, but(seen, programs=frozenset({"A.t"}))) == []
+
+
 @pytest.mark.parametrize("times", [{"max_timestamp": 5}, {"max_timestamp": 10**12}])
 def test_the_maximum_timestamp_is_that_of_a_record(times: Header) -> None:
     seen = view([Log("A").data(1, 2, **times)])
