@@ -27,7 +27,8 @@ REPEATS: Final = Allowance(
     cluster="the destination of the link that the fault touched",
     era="what that link mirrored",
     window=(
-        "faults on the link, on the mirror, or on a broker of either end; until 30 s after the heal"
+        "faults on the link, on the mirror, or on a broker of either end, or partitions added "
+        "there, for which it restarts its tasks; until 30 s after the heal"
     ),
     bound=(
         "one copy per such fault, of records first mirrored no earlier than 10 s before it, and "

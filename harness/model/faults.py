@@ -14,6 +14,9 @@ UNCLEAN: Final = "unclean-election"
 REVERSE: Final = "mirror-reverse"
 OF_BROKERS_MIRRORS: Final = ("mirror-coordinator-loss", "mirror-source-moved", "mirror-verbs")
 """Faults of mirrors that run inside the destination's brokers."""
+PARTITIONS_ADDED: Final = "partitions-added"
+OF_TOPICS: Final = (PARTITIONS_ADDED, "records-deleted")
+"""Faults that change topics of a cluster, and do nothing to its brokers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,11 @@ class FaultName:
     def of_clients(self) -> bool:
         """Whether the fault breaks only clients; brokers and mirrors do not show it."""
         return self.text.startswith(("client-", "program-"))
+
+    @property
+    def of_topics(self) -> bool:
+        """Whether the fault only changes topics; brokers and their coordinators go on."""
+        return self.text in OF_TOPICS
 
     @property
     def of_link(self) -> bool:

@@ -55,6 +55,7 @@ from typing import Final
 
 import numpy as np
 
+from linkflap.harness.model.faults import KILL as MIRROR_KILL
 from linkflap.harness.model.history import SHARE_LOCK_MS
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
@@ -444,11 +445,13 @@ def _members(reads: Sequence[Read]) -> Ints:
 
 def _faults(view: PartitionView, cluster: str, start: int, end: int) -> Sequence[Window]:
     """The faults that touched the cluster between two times, or shortly before.
-    What breaks a link to another cluster leaves the members' connections alone."""
+    What breaks a link to another cluster leaves the members' connections alone, as does what only
+    changes topics, or ends a mirror that reads the cluster."""
     return [
         w
         for w in view.windows
         if not (w.name.of_link and w.on.link)
+        and not (w.name.of_topics or (w.fault == MIRROR_KILL and w.on.source == cluster))
         and cluster in (w.on.source, w.on.destination)
         and w.start <= end
         and w.end >= start - SHARE_LOCK_MS * 10**6

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
+from linkflap.harness.model.faults import PARTITIONS_ADDED
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.facts.partition_facts import LogPromotion, PartitionFacts, Window
 from linkflap.spark_verify.facts.view import Origin
@@ -124,14 +125,21 @@ class History:
 
 
 def touches(window: Window, link: str) -> bool:
-    """Whether a fault is on this link, on its mirror, or on a broker of either of its ends."""
+    """Whether a fault is on this link, on its mirror, or on a broker of either of its ends; or adds
+    partitions there, for which MirrorMaker 2 restarts its tasks."""
     ends = LinkSpec.parse(link).ends
-    return window.target == link or any(window in on_cluster([window], end) for end in ends)
+    added = window.fault == PARTITIONS_ADDED and window.on.cluster in ends
+    broken = any(window in on_cluster([window], end) for end in ends)
+    return window.target == link or added or broken
 
 
 def on_cluster(windows_: Sequence[Window], cluster: str) -> Iterator[Window]:
-    """The windows of faults on brokers of a cluster."""
-    return (w for w in windows_ if w.on.cluster == cluster and not w.name.of_clients)
+    """The windows of faults on brokers of a cluster, and not of those that only change topics."""
+    return (
+        w
+        for w in windows_
+        if w.on.cluster == cluster and not (w.name.of_clients or w.name.of_topics)
+    )
 
 
 def skew(windows_: Sequence[Window], cluster: str) -> int:

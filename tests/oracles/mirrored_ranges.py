@@ -19,6 +19,8 @@ from tests.oracles.story import PlainGeneration, PlainMirroredRange, Story
 FAILOVERS = ("failover-planned", "failover-forced")
 """They end a mirror."""
 
+_ADDED = "partitions-added"
+
 
 @dataclass(slots=True, eq=False)
 class Compared:
@@ -330,14 +332,15 @@ def _position(n: int, sent: list[Any], arrived: dict[int, Any]) -> int:
 
 def may_repeat(plain: Plain, cluster: str, *, but: tuple[str, ...] = ()) -> bool:
     """Whether a mirror on the way to a cluster may have written records again: it does not keep
-    offsets, and a fault hit it; `but`: faults that do not count."""
+    offsets, and a fault hit it, or new partitions made it start its tasks again; `but`: faults
+    that do not count."""
     if plain.keeps or plain.options.get("delivery") == "exactly-once":
         return False
     for source, destination in plain.hops:
         where = (source, destination, f"{source}->{destination}")
         hit = any(
             w.target in where or w.target.split("/")[0] in where
-            for w in plain.windows
+            for w in [*plain.windows, *(w for w in plain.view.windows if w.fault == _ADDED)]
             if w.fault not in but
         )
         hit = hit or not plain.view.recorded  # nobody recorded faults

@@ -89,8 +89,10 @@ class Plain:
 
     @property
     def windows(self) -> list[Any]:
-        """The windows of faults that broke brokers, links or mirrors, and not clients alone."""
-        return [w for w in self.view.windows if not w.fault.startswith(("client-", "program-"))]
+        """The windows of faults that broke brokers, links or mirrors, and not clients or topics
+        alone."""
+        alone = ("client-", "program-", "partitions-added", "records-deleted")
+        return [w for w in self.view.windows if not w.fault.startswith(alone)]
 
     @property
     def keeps(self) -> bool:

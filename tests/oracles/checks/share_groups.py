@@ -81,6 +81,8 @@ def _faults(plain: Plain, cluster: str, start: int, end: int) -> list[str]:
         for window in plain.view.windows
         if cluster in window.target.replace("/", "->").split("->")
         and not (window.fault.startswith("link-") and "*" not in window.target)
+        and window.fault not in ("partitions-added", "records-deleted")
+        and (window.fault, window.target.split("->")[0]) != ("mirror-kill", cluster)
         and window.start <= end
         and start <= window.end + LOCK
     ]

@@ -70,6 +70,15 @@ def test_clusters_that_count(target: str) -> None:
     assert why_allowed(repeat(), AT_LEAST_ONCE, LINK, [killed(target)])
 
 
+def test_new_partitions_for_which_the_worker_starts_its_tasks_again() -> None:
+    added = killed("A", fault="partitions-added")
+    assert why_allowed(repeat(), AT_LEAST_ONCE, LINK, [added])
+    late = repeat()
+    alone = replace(late, evidence={**late.evidence, "alone": True})
+    on_b = killed("B", fault="partitions-added")
+    assert why_allowed(alone, AT_LEAST_ONCE, LINK, [on_b]) is None
+
+
 @pytest.mark.parametrize(
     ("anomaly", "mirror", "windows"),
     [
@@ -80,6 +89,7 @@ def test_clusters_that_count(target: str) -> None:
         (repeat(), AT_LEAST_ONCE, [killed("*->A")]),
         (repeat(), AT_LEAST_ONCE, [killed("A", fault="client-kill")]),
         (repeat(), AT_LEAST_ONCE, [killed("B", fault="program-pause")]),
+        (repeat(), AT_LEAST_ONCE, [killed("A", fault="records-deleted")]),
         (repeat(first=80), AT_LEAST_ONCE, [killed()]),
         (repeat(again=140), AT_LEAST_ONCE, [killed()]),
         (repeat(again=98), AT_LEAST_ONCE, [killed()]),
@@ -91,6 +101,7 @@ def test_clusters_that_count(target: str) -> None:
     ids=[
         "exactly-once", "another mirror", "no fault", "another link", "clients' path",
         "a client of the source", "a program at the destination",
+        "deleted records",
         "first copy too old",
         "long after the heal", "before the fault", "more copies than faults", "holes", "native",
         "undated",

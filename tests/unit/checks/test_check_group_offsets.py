@@ -277,13 +277,16 @@ def test_one_groups_samples_prove_nothing_about_another() -> None:
         ((150,), "A/1", [(200, 100)]),
         ((150,), "B", [(200, 100)]),
         ((150,), "A->B", [(50, 50), (150, 0)]),
+        ((150,), "B partitions-added", [(50, 50), (150, 0)]),
+        ((150,), "A records-deleted", [(50, 50), (150, 0)]),
     ],
 )
 def test_a_late_sync_explains_repeats_above_the_last_one(
     sync_times: tuple[int, ...], fault: str, replays: list[tuple[int, int]]
 ) -> None:
     """Not what is below it, unless a coordinator may have answered with an earlier commit."""
-    windows = [Window(id="f", fault="it", target=fault, start=1, end=2)] if fault else []
+    target, _, name = fault.partition(" ")
+    windows = [Window(id="f", fault=name or "it", target=target, start=1, end=2)] if fault else []
     uids = range(1, 201)
     again = [(i, uid) for i, uid in enumerate(uids)]
     reads = [

@@ -477,6 +477,25 @@ def test_a_link_that_breaks_explains_nothing_and_a_path_of_clients_does() -> Non
 
 
 @pytest.mark.parametrize(
+    ("fault", "target", "explains"),
+    [
+        ("partitions-added", "A", False),
+        ("records-deleted", "A", False),
+        ("mirror-kill", "A->B", False),
+        ("mirror-kill", "B->A", True),
+        ("leadership-move", "A", True),
+    ],
+)
+def test_what_only_changes_topics_or_ends_a_mirror_of_the_cluster_explains_nothing(
+    fault: str, target: str, explains: bool
+) -> None:
+    seen = WRONG["delivered to another member too soon for any lock to have run out"][0]
+    found = [] if explains else [("delivered-again", "A", 0)]
+    window = replace(KILLED, fault=fault, target=target)
+    assert anomalies(NAME, disturbed(seen, window)) == found
+
+
+@pytest.mark.parametrize(
     ("epochs", "found"),
     [
         ([0] * 10 + [1] * 20, []),
