@@ -337,7 +337,8 @@ def impossible(view: PartitionView, generation: LogGeneration, log: Log) -> Sequ
     wrong |= _another_time(log) | _another_number(view, log)
     if _all_known(view):
         unused = batches.attributes & UNUSED != 0
-        wrong |= ((data | marker) & unused) | (data & without & (batches.base_sequence > 0))
+        odd = unused | (data & without & (batches.base_sequence > 0))
+        wrong |= (data | marker) & odd & native(generation, batches.base_offset)
         wrong |= _another_type(view, generation, log)
     return [
         Found.at(
@@ -397,8 +398,8 @@ def _another_number(view: PartitionView, log: Log) -> Bools:
 
 
 def _all_known(view: PartitionView) -> bool:
-    """Whether only linkflap and its mirrors wrote, and gave the topic settings: no code of users'
-    ran, and no fault made the topic anew."""
+    """Whether only linkflap's clients wrote natively, and only linkflap gave the topic settings: no
+    program of users' ran, and no fault made the topic anew."""
     made_anew = any(window.fault.startswith("topic-") for window in view.windows)
     ours = view.recorded and len(view.sends) and not of_own_clients(view) and not made_anew
     return bool(ours and not (view.topology.attached or view.partition_facts.facts.programs))

@@ -41,7 +41,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                         _impossible(b)
                         or _another_time(log, b)
                         or _another_number(plain, b)
-                        or _not_ours(plain, b)
+                        or (generation.native(b.base_offset) and _not_ours(plain, b))
                         or (
                             (generation.native(b.base_offset) or not plain.keeps)
                             and _another_type(plain, log, b)

@@ -501,6 +501,8 @@ def test_what_no_client_of_linkflap_writes(header: Header, found: list[int]) -> 
     seen = view([Log("A").data(1, **header)], sends=[send(1, acked=0)])
     assert anomalies(NAME, seen) == [("impossible-header", "A", at) for at in found]
     assert anomalies(NAME, but(seen, programs=frozenset({"A.t"}))) == []
+    mirrored = view([Log("B").data(1, **header)], sends=[send(1, acked=0)])
+    assert anomalies(NAME, mirrored) == [], "users' mirrors write what they like"
 
 
 @pytest.mark.parametrize("times", [{"max_timestamp": 5}, {"max_timestamp": 10**12}])
