@@ -8,7 +8,8 @@ leave it, a share group's the end of what its members acquired. Every change of 
 group without a committed offset in a partition has to read what comes there after the faults. A
 producer always has work. A user's program without a group writes no history: it makes progress by
 the bytes in its topics, and has work while its inputs grow, or, without inputs, if it was writing
-when the first fault began.
+when the first fault began. A mirror has work while its source has a committed record that its
+destination never gets, and makes progress while the log there grows.
 
 A client stalls if it has work and makes no progress for `progress_within`. Partitions whose leader
 did not answer meanwhile prove nothing: that makes the check unknown. So does a run that ended
@@ -46,6 +47,7 @@ from linkflap.spark_verify.checks.base import (
 )
 from linkflap.spark_verify.checks.parts.generations import generations, log_of
 from linkflap.spark_verify.checks.parts.logs import changes, column_of
+from linkflap.spark_verify.checks.parts.mirrored_ranges import compared_hops
 from linkflap.spark_verify.facts.eras import on_cluster
 from linkflap.spark_verify.facts.partition_facts import Awaited
 from linkflap.spark_verify.facts.sends_and_reads import Sends
@@ -73,6 +75,8 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
     for client in view.partition_facts.facts.awaited:
         if client.kind in ("producer", "program"):
             yield from _part_of(view, client)
+        elif client.kind == "mirror":
+            yield from _mirror(view, client)
         elif _reads_here(view, client):
             yield from _consumer(view, client)
 
@@ -230,6 +234,39 @@ def _answered(sampled: Ints, began: int, over: int) -> bool:
 
 def _origin(view: PartitionView, client: Awaited) -> Origin:
     return "native" if view.home == client.home == client.cluster else "mirrored"
+
+
+# Mirrors.
+
+
+def _mirror(view: PartitionView, client: Awaited) -> Iterator[Finding]:
+    """A mirror stalls in a partition if its source had a committed record for so long that never
+    arrived, while its destination's log did not grow."""
+    ends = client.home, client.cluster
+    theirs, ours = (view.watermarks.get(cluster) for cluster in ends)
+    if theirs is None or ours is None or not (len(theirs.time) and len(ours.time)):
+        return
+    for hop in compared_hops(view):
+        of_it = (hop.mirrored_range.source, hop.mirrored_range.destination) == ends
+        whole = hop.source.whole and hop.destination.whole
+        if not (of_it and whole and hop.tail == "unknown" and len(hop.behind)):
+            continue
+        first = int(hop.source.records.offset[hop.sequence[hop.behind[0]]])
+        readable = theirs.time[np.maximum.accumulate(theirs.last_stable) > first]
+        grown = _grown(ours)
+        began = max([client.since, *readable[:1].tolist(), *grown[-1:].tolist()])
+        over = min(_seen_until(client, ours), int(theirs.returned[-1]))
+        answered = all(_answered(marks.time, began, over) for marks in (theirs, ours))
+        if len(readable) and over - began >= client.within and answered:
+            leader = _broker(int(ours.leader[-1]))
+            yield Found.at(
+                STALLED,
+                client.cluster,
+                -1,
+                client=client.client,
+                seconds=round((over - began) / 1e9, 1),
+                waited_for=f"{view.tp} at {first} of {client.home}, to be written by {leader}",
+            )
 
 
 # Producers, and programs without a group.
@@ -483,8 +520,9 @@ def _fatal(mine: Sequence[PartialFinding], did: Sequence[PartialFinding]) -> Ite
 
 CHECK = Check(
     name="progress",
-    guarantee="""Once all faults have ended, every client that has work makes progress within the
-        scenario's `progress_within`; and no client becomes unusable although nobody fenced it.""",
+    guarantee="""Once all faults have ended, every client and mirror that has work makes progress
+        within the scenario's `progress_within`; and no client becomes unusable although nobody
+        fenced it.""",
     source="""Kafka documentation (consumer and producer configurations: session.timeout.ms,
         delivery.timeout.ms, reconnect.backoff.max.ms: clients recover by themselves); KIP-360 and
         KIP-588 (a producer recovers from errors that no other producer caused)""",
@@ -492,7 +530,7 @@ CHECK = Check(
     anomalies=(
         AnomalyKind(
             name=STALLED,
-            meaning="""A client, a group or a program had work and made no progress for
+            meaning="""A client, a group, a program or a mirror had work and made no progress for
                 `progress_within`, although all faults had ended and the leaders of its partitions
                 answered.""",
             sentence="""{client} made no progress on {cluster} for {seconds} s after all faults had

@@ -218,7 +218,8 @@ class Copying:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Awaited:
     """A client that promises progress, or the group of several: on its last cluster, from `since`
-    (all faults have ended) to `until` (it is stopped), within any `within` nanoseconds.
+    (all faults have ended) to `until` (it is stopped), within any `within` nanoseconds. So does the
+    mirror of a link, from `home` to `cluster`.
 
     `topics` are those that it reads or writes; empty: all of its `home`. `outputs` are those of a
     program without a group. It `produces` under its own name, and no other client fences it; its
@@ -228,7 +229,7 @@ class Awaited:
     """
 
     client: str
-    kind: Literal["reader", "group", "share", "producer", "program"]
+    kind: Literal["reader", "group", "share", "producer", "program", "mirror"]
     cluster: str
     home: str
     since: int

@@ -126,6 +126,23 @@ def awaited(
         if not found.group or (found.group, found.home) not in seen:  # members are one client
             seen.add((found.group, found.home))
             yield found
+    yield from _mirrors(run, wait)
+
+
+def _mirrors(run: Run, wait: _Wait) -> Iterator[Awaited]:
+    """The mirrors between clusters that run to the end."""
+    within = _nanoseconds(run.scenario.progress_within)
+    for link in run.scenario.topology.links:
+        if within and wait.clusters.issuperset(link.ends):
+            yield Awaited(
+                client=f"the mirror {link.name}",
+                kind="mirror",
+                cluster=link.destination,
+                home=link.source,
+                since=wait.since,
+                until=wait.ends,
+                within=within,
+            )
 
 
 def _wait(

@@ -7,8 +7,18 @@ from random import Random
 
 from linkflap.harness.model.history import EventRow
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import PAIR, NothingToChange, change_return, mutation
+from tests.faithful.mutations.base import (
+    MM2_PAIR,
+    PAIR,
+    NothingToChange,
+    change_return,
+    data,
+    mutation,
+    promised,
+)
+from tests.faithful.mutations.readers import forget
 from tests.faithful.observers import SECOND
+from tests.faithful.spec import TOPIC
 
 WAITED = 90
 
@@ -48,6 +58,34 @@ def group_that_stalled(made: Made, rng: Random) -> None:
     first = {(g.cluster, g.group, g.partition): g for g in reversed(made.groups)}
     made.groups = [g for g in made.groups if g in first.values()]
     waited(made, promised="readers")
+
+
+@mutation(
+    MM2_PAIR,
+    must="progress/stalled",
+    may="poll-continuity/position-beyond-end",
+    unknown="order-equality",
+)
+def mirror_that_stalled(made: Made, rng: Random) -> None:
+    """For a minute and a half after the last fault, B got nothing more, and lacks A's last
+    records."""
+    cut = [e for e in data(made, "B", native=False) if promised(made, e)][-1].offset
+    forget(made, set(range(cut, made.log("B")[-1].end)), "B")
+    made.change("B", 0, lambda log: [e for e in log if e.offset < cut])
+    for key in made.log_keys("B", 0):
+        bounds = replace(made.logs[key].bounds, high_watermark=cut)
+        made.logs[key] = replace(made.logs[key], bounds=bounds)
+    made.marks = [
+        replace(
+            m,
+            high_watermark=min(m.high_watermark, cut),
+            last_stable=min(m.last_stable, cut),
+        )
+        if (m.cluster, m.topic, m.partition) == ("B", TOPIC, 0)
+        else m
+        for m in made.marks
+    ]
+    waited(made, promised="nothing")
 
 
 @mutation(PAIR, verdict="valid")

@@ -15,7 +15,17 @@ from linkflap.spark_verify.checks.base import PartialFinding, Unjudged
 from linkflap.spark_verify.facts.partition_facts import Awaited, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView, Watermarks
-from tests.unit.checks.histories import SECOND, Log, but, commit, ints, poll, send, view
+from tests.unit.checks.histories import (
+    SECOND,
+    Log,
+    but,
+    commit,
+    ints,
+    poll,
+    promoted,
+    send,
+    view,
+)
 from tests.unit.checks.verdicts import (
     Rejected,
     anomalies,
@@ -327,3 +337,56 @@ def _combined(history: PartitionView) -> list[object]:
     assert check.combine is not None
     partials = [f for f in check.kernel(history) if isinstance(f, PartialFinding)]
     return [each.found for each in check.combine(partials)]
+
+
+MIRROR = awaited("mirror", client="the mirror A->B", cluster="B", home="A")
+
+
+def mirrored(
+    *,
+    on_a: tuple[int, int] = (5, 2),
+    on_b: tuple[int, int] = (5, 1),
+    until: int = 130,
+    client: Awaited = MIRROR,
+    **rows: Any,
+) -> PartitionView:
+    """A's stable end, and B's, since these seconds; A has 1 2, and B has 1."""
+    there = {"A": marks(on_a)["A"], "B": marks(on_b, last=until)["A"]}
+    made = view([Log("A").data(1, 2), Log("B").data(1)], watermarks=there, **rows)
+    return but(made, awaited=(client,))
+
+
+STUCK = [("stalled", "B", -1)]
+
+
+@pytest.mark.parametrize(
+    ("history", "found"),
+    [
+        (mirrored(), STUCK),
+        (mirrored(on_a=(39, 2)), STUCK),
+        (mirrored(on_b=(39, 1)), STUCK),
+        (mirrored(on_a=(41, 2)), []),
+        (mirrored(on_b=(41, 1)), []),
+        (mirrored(on_a=(5, 1)), []),
+        (mirrored(until=69), []),
+        (mirrored(client=replace(MIRROR, until=69 * SECOND)), []),
+        (mirrored(client=replace(MIRROR, cluster="A", home="B")), []),
+        (mirrored(promotions=[promoted(1)]), []),
+    ],
+    ids=[
+        "for 90 s", "sent after 29 s", "copied until 29 s after the faults",
+        "sent too late", "still copying", "never readable", "sampled for 59 s", "stopped",
+        "the other direction", "failed over",
+    ],
+)  # fmt: skip
+def test_a_mirror_that_copies_no_more(
+    history: PartitionView, found: list[tuple[str, str, int]]
+) -> None:
+    assert anomalies(NAME, history) == found
+
+
+def test_a_mirror_that_stands_still_names_what_its_destination_lacks() -> None:
+    (one,) = findings(NAME, mirrored())
+    assert one.evidence["waited_for"] == "A.t-0 at 1 of A, to be written by broker 3"
+    silent = {"A": marks((5, 2))["A"], "B": marks((5, 1), missing=(30, 50))["A"]}
+    assert anomalies(NAME, replace(mirrored(), watermarks=silent)) == []
