@@ -242,16 +242,10 @@ def _origin(view: PartitionView, client: Awaited) -> Origin:
 def _mirror(view: PartitionView, client: Awaited) -> Iterator[Finding]:
     """A mirror stalls in a partition if its source had a committed record for so long that never
     arrived, while its destination's log did not grow."""
-    ends = client.home, client.cluster
-    theirs, ours = (view.watermarks.get(cluster) for cluster in ends)
+    theirs, ours = (view.watermarks.get(cluster) for cluster in (client.home, client.cluster))
     if theirs is None or ours is None or not (len(theirs.time) and len(ours.time)):
         return
-    for hop in compared_hops(view):
-        of_it = (hop.mirrored_range.source, hop.mirrored_range.destination) == ends
-        whole = hop.source.whole and hop.destination.whole
-        if not (of_it and whole and hop.tail == "unknown" and len(hop.behind)):
-            continue
-        first = int(hop.source.records.offset[hop.sequence[hop.behind[0]]])
+    for first in _never_mirrored(view, client):
         readable = theirs.time[np.maximum.accumulate(theirs.last_stable) > first]
         grown = _grown(ours)
         began = max([client.since, *readable[:1].tolist(), *grown[-1:].tolist()])
@@ -267,6 +261,15 @@ def _mirror(view: PartitionView, client: Awaited) -> Iterator[Finding]:
                 seconds=round((over - began) / 1e9, 1),
                 waited_for=f"{view.tp} at {first} of {client.home}, to be written by {leader}",
             )
+
+
+def _never_mirrored(view: PartitionView, client: Awaited) -> Iterator[int]:
+    """The source's first record that a mirror, which ran to the end, did not copy."""
+    for hop in compared_hops(view):
+        ends = hop.mirrored_range.source, hop.mirrored_range.destination
+        known = hop.source.whole and hop.destination.whole and hop.tail == "unknown"
+        if ends == (client.home, client.cluster) and known and len(hop.behind):
+            yield int(hop.source.records.offset[hop.sequence[hop.behind[0]]])
 
 
 # Producers, and programs without a group.

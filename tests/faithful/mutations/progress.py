@@ -69,17 +69,17 @@ def group_that_stalled(made: Made, rng: Random) -> None:
 def mirror_that_stalled(made: Made, rng: Random) -> None:
     """For a minute and a half after the last fault, B got nothing more, and lacks A's last
     records."""
-    cut = [e for e in data(made, "B", native=False) if promised(made, e)][-1].offset
-    forget(made, set(range(cut, made.log("B")[-1].end)), "B")
-    made.change("B", 0, lambda log: [e for e in log if e.offset < cut])
+    ends = [e for e in data(made, "B", native=False) if promised(made, e)][-1].offset
+    forget(made, set(range(ends, made.log("B")[-1].end)), "B")
+    made.change("B", 0, lambda log: [e for e in log if e.offset < ends])
     for key in made.log_keys("B", 0):
-        bounds = replace(made.logs[key].bounds, high_watermark=cut)
+        bounds = replace(made.logs[key].bounds, high_watermark=ends)
         made.logs[key] = replace(made.logs[key], bounds=bounds)
     made.marks = [
         replace(
             m,
-            high_watermark=min(m.high_watermark, cut),
-            last_stable=min(m.last_stable, cut),
+            high_watermark=min(m.high_watermark, ends),
+            last_stable=min(m.last_stable, ends),
         )
         if (m.cluster, m.topic, m.partition) == ("B", TOPIC, 0)
         else m
