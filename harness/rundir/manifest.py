@@ -65,7 +65,11 @@ def captured(root: Path, moment: str, before: Recorded) -> dict[str, int | Conte
 
 def inventory(root: Path) -> dict[str, int | Content]:
     """The manifest's entries of all files of a run directory that are judged."""
-    linked = {_name(root, path): -1 for path in root.glob("captures/*/*/*/*/*.log")}
+    linked = {
+        _name(root, path): -1
+        for path in root.glob("captures/*/*/*/*/*.log")
+        if path.name.isprintable()  # others are not read, and cannot be written down
+    }
     return {**linked, **_recorded(root, _judged_files(root))}
 
 

@@ -62,6 +62,18 @@ def test_sound_logs_are_valid(tmp_path: Path) -> None:
     assert judgement.anomalies == []
 
 
+def test_a_file_whose_name_cannot_be_written_is_left_out(tmp_path: Path) -> None:
+    sound(tmp_path / "A" / "orders-0")
+    sound(tmp_path / "B" / "orders-0")
+    (tmp_path / "A" / "orders-0" / "\udcff.log").write_bytes(
+        b"no segment"
+    )  # a byte that is no text
+    run = tmp_path / "run"
+    judgement = judged(run, asked({name: tmp_path / name for name in "AB"}, "A->B"))
+    assert judgement.verdict is Verdict.VALID
+    assert "udcff" not in (run / "manifest.json").read_text()
+
+
 @pytest.mark.parametrize("cluster", ["A", "B"])
 @pytest.mark.parametrize("what", BAD)
 def test_damage_is_named_and_the_rest_is_verified(tmp_path: Path, what: str, cluster: str) -> None:
