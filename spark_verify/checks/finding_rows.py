@@ -10,7 +10,8 @@ from __future__ import annotations
 import base64
 import traceback
 import zlib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -33,6 +34,9 @@ COLUMN: Final = "int64"
 """The only name in an object that stands for a column: little-endian differences, the first from 0;
 zlib; base64."""
 _QUICKLY: Final = 1
+MOST_LISTED: Final = 10_000
+"""Anomalies of one kind that one check lists in one partition; the rest is counted. Logs of others
+can have millions: they would fill the memory."""
 
 
 def packed(data: Mapping[str, object]) -> dict[str, object]:
@@ -222,34 +226,56 @@ def examine(check: Check, seen: PartitionView) -> list[FindingRow]:
     try:
         return [
             row_of(seen.run, seen.topic, seen.partition, check.name, finding)
-            for finding in _proven(check, seen)
+            for finding in _listed(_proven(check, seen), seen)
         ]
     except Exception as error:  # noqa: BLE001 - a crashed check makes the verdict unknown, it must not hide the others
         return [crashed(seen.run, seen.topic, seen.partition, check.name, error)]
 
 
-def _proven(check: Check, seen: PartitionView) -> list[Finding]:
+def _proven(check: Check, seen: PartitionView) -> Iterator[Finding]:
     """The findings; of a partition with a torn log only those anomalies that the rest of it
     proves."""
-    findings = list(check.kernel(seen))
     torn = [
         replica.cluster for replica in (*seen.canonical().values(), *seen.earlier) if replica.damage
     ]
     if not torn:
-        return findings
+        yield from check.kernel(seen)
+        return
     sound = {kind.name for kind in check.anomalies if kind.despite_torn}
     where = f"{seen.topic}-{seen.partition} on {torn[0]}"
-
-    def judged(finding: Finding) -> Finding:
+    unproven: Counter[str] = Counter()
+    for finding in check.kernel(seen):
         if not isinstance(finding, Found) or finding.kind in sound:
-            return finding
-        found = f"{finding.kind} at offset {finding.offset} of {finding.cluster}"
-        return Unjudged(reason=f"the log of {where} is torn, so {found} may be a false positive")
+            yield finding
+            continue
+        unproven[finding.kind] += 1
+        if unproven[finding.kind] == 1:
+            found = f"{finding.kind} at offset {finding.offset} of {finding.cluster}"
+            reason = f"the log of {where} is torn, so {found} may be a false positive"
+            yield Unjudged(reason=reason)
+    yield from (
+        Unjudged(
+            reason=f"the log of {where} is torn, so {n - 1:,} more of {kind} may be false positives"
+        )
+        for kind, n in unproven.items()
+        if n > 1
+    )
+    yield Unjudged(reason=f"the log of {where} is torn, so not all of it could be judged")
 
-    return [
-        *map(judged, findings),
-        Unjudged(reason=f"the log of {where} is torn, so not all of it could be judged"),
-    ]
+
+def _listed(findings: Iterable[Finding], seen: PartitionView) -> Iterator[Finding]:
+    """The findings, with at most MOST_LISTED anomalies of a kind."""
+    found: Counter[str] = Counter()
+    for finding in findings:
+        if isinstance(finding, Found):
+            found[finding.kind] += 1
+            if found[finding.kind] > MOST_LISTED:
+                continue
+        yield finding
+    for kind, count in found.items():
+        if count > MOST_LISTED:
+            more = f"{count - MOST_LISTED:,} more of {kind} in {seen.topic}-{seen.partition}"
+            yield Unjudged(reason=f"{more} are not listed")
 
 
 def combined(check: Check, run: str, rows: Iterable[FindingRow]) -> list[FindingRow]:

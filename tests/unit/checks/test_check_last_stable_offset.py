@@ -696,10 +696,9 @@ def test_transaction_aborted_during_the_capture_is_not_hanging() -> None:
     assert anomalies(NAME, open_for(80), last(COMPLETE_ABORT, at=now - 1000)) == []
     assert anomalies(NAME, open_for(80), last(COMPLETE_ABORT, at=now - 3000)) == HANGS
     assert anomalies(NAME, open_for(80), last(COMPLETE_COMMIT, at=now - 1000)) == HANGS
-    given: Last = {"pid": 7, "timeout": LONG, "started": BEGAN, "updated": now - 1000}
-    aborted = state(COMPLETE_ABORT, epoch=3, **given)
+    aborted = state(COMPLETE_ABORT, pid=7, epoch=3, timeout=LONG, updated=now - 1000)
     for partition, found in ((TOPIC_PARTITION, []), (("A.t", 1), HANGS)):
-        prepared = state(PREPARE_ABORT, partition, epoch=3, **given)
+        prepared = replace(aborted, state=PREPARE_ABORT, partitions=(partition,))
         assert anomalies(NAME, open_for(80), states(prepared, aborted)) == found
 
 

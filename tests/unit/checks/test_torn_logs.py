@@ -10,7 +10,7 @@ import pytest
 
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check, Examined, Found
-from linkflap.spark_verify.checks.finding_rows import examine
+from linkflap.spark_verify.checks.finding_rows import MOST_LISTED, examine
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.unit.checks.test_checks import MODULES
 
@@ -43,6 +43,20 @@ def test_the_reason_names_what_was_found_and_where() -> None:
     ]
     assert reasons == [
         "the log of A.t-0 on B is torn, so duplicate at offset 2 of B may be a false positive",
+        "the log of A.t-0 on B is torn, so not all of it could be judged",
+    ]
+
+
+def test_of_very_many_anomalies_the_first_are_listed_and_the_rest_is_counted() -> None:
+    seen = MODULES["duplicate"].REJECTS["duplicate"].view
+    many = [Found.at("duplicate", "B", offset) for offset in range(MOST_LISTED + 1003)]
+    check = replace(REGISTRY["duplicate"], kernel=lambda _: iter(many))
+    *found, last = examine(check, seen)
+    assert [row.offset for row in found] == list(range(MOST_LISTED))
+    assert last.data["reason"] == "1,003 more of duplicate in A.t-0 are not listed"
+    assert [row.data["reason"] for row in examine(check, torn(seen))] == [
+        "the log of A.t-0 on B is torn, so duplicate at offset 0 of B may be a false positive",
+        "the log of A.t-0 on B is torn, so 11,002 more of duplicate may be false positives",
         "the log of A.t-0 on B is torn, so not all of it could be judged",
     ]
 
