@@ -25,7 +25,10 @@ from linkflap.suite import rounds
 from linkflap.suite.folder import SuiteFolder
 
 NEW, KEPT = "new clusters", "kept clusters"
-FAULTS = ("link-cut", "link-latency", "client-kill", "mirror-kill")
+FAULTS = (
+    *("link-cut", "link-latency", "client-kill", "mirror-kill"),
+    *("failover-planned", "failover-forced", "mirror-reverse"),
+)
 
 
 def played(folder: Path, given: argparse.Namespace, *options: str) -> tuple[float, float]:
@@ -63,8 +66,12 @@ def main() -> None:
                 took[name].append(played(folder, given, *options))
                 made = SuiteFolder.open(folder)
                 verdicts[name] = {result.number: result.verdict for result in made.results}
-                again = sum(size.round > 1 for size in rounds.sizes(made).values())
+                sizes = rounds.sizes(made)
+                again = sum(size.round > 1 for size in sizes.values())
                 print(f"{name}: {again} of {len(made.results)} runs on clusters of a run before")
+                for run, size in sizes.items():
+                    if reason := size.ended or size.instead:
+                        print(f"  run {run}, round {size.round} of its clusters: {reason}")
             differ += [
                 f"run {run} is {verdicts[KEPT].get(run)} on kept clusters and {verdict} on new ones"
                 for run, verdict in verdicts[NEW].items()

@@ -19,7 +19,15 @@ from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered, access_to
 from linkflap.harness.wire.messages import Error, Message
 from linkflap.harness.wire.peer import Peer
-from linkflap.harness.wire.requests import Led, by_topic, fetch, fetched, metadata, topics_in
+from linkflap.harness.wire.requests import (
+    Led,
+    by_topic,
+    fetch,
+    fetched,
+    metadata,
+    new_producer,
+    topics_in,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,13 +140,7 @@ class Wire:
     ) -> ProducerIdentity:
         """A producer id, of a transactional id or of none. Raises EnvironmentFailure when it is
         refused for a minute."""
-        m = messages.request("init_producer_id", 4)
-        body = m.InitProducerIdRequest(
-            transactional_id=transactional_id,
-            transaction_timeout=timedelta(seconds=timeout),
-            producer_id=-1,
-            producer_epoch=-1,
-        )
+        body = new_producer(transactional_id, timeout=timeout)
         seen: Message = None
 
         def given() -> ProducerIdentity | None:

@@ -80,9 +80,14 @@ class BlockingConnection:
 
     def ask(self, api: str, version: int, body: Message) -> Message:
         """The body of the response."""
-        self.send(messages.encode_request(api, version, 1, self._client, body))
+        (answer,) = self.ask_times(1, api, version, body)
+        return answer
+
+    def ask_times(self, times: int, api: str, version: int, body: Message) -> list[Message]:
+        """The bodies of the responses to this many equal requests, which are sent at once."""
+        self.send(messages.encode_request(api, version, 1, self._client, body) * times)
         try:
-            return messages.decode_response(api, version, self.receive())
+            return [messages.decode_response(api, version, self.receive()) for _ in range(times)]
         except Malformed as error:
             raise Unanswered(f"{self._named} sent an unreadable answer: {error}") from error
 

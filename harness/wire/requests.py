@@ -112,6 +112,17 @@ def reassignment(wanted: Mapping[TopicPartition, Sequence[int]]) -> Message:
     return m.AlterPartitionReassignmentsRequest(timeout=_TIMEOUT, topics=topics)
 
 
+def new_producer(transactional_id: str | None = None, *, timeout: float = 1.0) -> Message:
+    """InitProducerId v4: a producer id for a transactional id, with its timeout in seconds, or for
+    none."""
+    return messages.request("init_producer_id", 4).InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout=timedelta(seconds=timeout),
+        producer_id=-1,
+        producer_epoch=-1,
+    )
+
+
 def election(partitions: Iterable[TopicPartition], kind: int) -> Message:
     """ElectLeaders v2 (KIP-460)."""
     m = messages.request("elect_leaders", 2)

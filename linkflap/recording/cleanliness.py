@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 
 from linkflap.chaos.faults import ON_KEPT
 from linkflap.harness.model.errors import DeadlineExceeded
-from linkflap.harness.model.events import FaultEnd, FaultStart, of_kind
+from linkflap.harness.model.events import BrokerDied, FaultEnd, FaultStart, of_kind
 from linkflap.harness.model.protocols import Broker, Cluster, Deployment, Link
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.security import beside
@@ -242,8 +242,8 @@ class Windows:
 
 
 def unexplained(run: Path) -> Sequence[str]:
-    """Errors in the brokers' logs of a run directory that no fault explains: logged when none was
-    under way, and none had just ended. The first of each kind.
+    """Brokers that died by themselves, and errors in the brokers' logs of a run directory that no
+    fault explains: logged when none was under way, and none had just ended. The first of each kind.
 
     A mirror ends with its run, and logs errors when it is stopped (MirrorMaker 2: `AdminClient is
     closing`).
@@ -267,7 +267,8 @@ def unexplained(run: Path) -> Sequence[str]:
         for where in line.where
         if Path(where).name.startswith(_LOG_OF_BROKERS)
     ]
-    return [*dict.fromkeys(found), *logs.unread]
+    died = [f"broker {each.broker} died by itself" for each in of_kind(events, BrokerDied)]
+    return [*died, *dict.fromkeys(found), *logs.unread]
 
 
 def first_error(path: Path, since: int) -> Iterator[str]:

@@ -6,15 +6,16 @@ and the run directory, as JSON. It answers with a file that has the size of the 
 they are not used again, if so: then it ends. It also ends when that file ends, when its parent
 dies, or after a run that could not be recorded.
 
-After a round, its topics, groups and mirrors are removed from the clusters. Then the rules of
-`recording.cleanliness` are checked; clusters that break one are of no more use. Of those of a soak
-only brokers, links and replicas are checked. The logs of a round,
-and the part of the metadata log that it captures, begin where the round began.
+After a round, a cluster that a forced failover killed is started again on its data, and the topics,
+groups and mirrors of the round are removed. Then the rules of `recording.cleanliness` are checked;
+clusters that break one are of no more use. Of those of a soak only brokers, links and replicas are
+checked. The logs of a round, and the part of the metadata log that it captures, begin where the
+round began.
 
 The clusters of a soak age: Kafka's own topics stay (transactional ids and their epochs, offsets of
-groups), and producer ids go on. A round captures the part of those topics that was written since
-the round began, as a log that begins there. A cluster that a forced failover killed is started
-again on its data. In any other suite Kafka's own topics are removed too.
+groups), and each cluster's producer ids go on by themselves. A round captures the part of those
+topics that was written since the round began, as a log that begins there. In any other suite
+Kafka's own topics are removed too, and the next producer ids of all clusters are made equal.
 """
 
 from __future__ import annotations
@@ -48,7 +49,11 @@ from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.rundir import EventLog, Run, RunWriter, process_logs, write_whole
+from linkflap.harness.wire.access import NoAnswer, access_to, host_and_port
+from linkflap.harness.wire.messages import Error
 from linkflap.harness.wire.offsets import quiet, settings_on_topics
+from linkflap.harness.wire.peer import BlockingConnection
+from linkflap.harness.wire.requests import new_producer
 from linkflap.harness.workloads import jvms
 from linkflap.recording import cleanliness
 from linkflap.recording.run import check, perform
@@ -60,6 +65,8 @@ CLEARED_WITHIN: Final = 60.0
 OF_KAFKA: Final = "__"
 """How the names of Kafka's own topics begin."""
 _ASK_SECONDS: Final = 20.0
+_DRAWS: Final = 500
+"""The most producer ids that are drawn at once: half a block."""
 
 
 class Current:
@@ -145,39 +152,50 @@ class KeptClusters:
     def clean(self, scenario: Scenario, run: Path) -> Sequence[str]:
         """Takes away what a round has left. Returns why the clusters are of no more use; empty if
         they are as new."""
-        deployment = self.deployment
-        if self._aging:
-            self._revive(killed_by(scenario))
-        found = [] if self._aging else [*cleanliness.changed_for_good(scenario)]
-        found += cleanliness.stopped(deployment)
-        if not (self._aging or found):
-            found += cleanliness.unexplained(run)
-        if found:
-            return found
         try:
-            for cluster in deployment.clusters.values():
-                _remove_topics(cluster, lambda name: not name.startswith(OF_KAFKA))
-                _remove_groups(cluster)
-                if not self._aging:
-                    _remove_topics(cluster, lambda name: name != METADATA)
-                for each in folder_at(cluster).glob("shadow-*"):
-                    shutil.rmtree(each, ignore_errors=True)
-            found = [*cleanliness.broken(deployment)]
-            if not (self._aging or found):
-                found += [
-                    text
-                    for name, cluster in deployment.clusters.items()
-                    for text in cleanliness.left(cluster, self._settings[name])
-                ]
-                found += cleanliness.too_large(deployment)
-        except (LinkflapError, KafkaException, OSError) as error:
+            if not self._aging and (
+                found := cleanliness.changed_for_good(scenario) or cleanliness.unexplained(run)
+            ):
+                return found
+            self._revive(killed_by(scenario))
+            if found := cleanliness.stopped(self.deployment):
+                return found
+            for cluster in self.deployment.clusters.values():
+                self._empty(cluster)
+            found = cleanliness.broken(self.deployment)
+            return found if self._aging else found or self._unlike_new()
+        except (LinkflapError, KafkaException, OSError, NoAnswer) as error:
             return [f"they could not be cleaned: {error}"]
-        return found
 
     def _revive(self, killed: frozenset[str]) -> None:
+        """Starts killed clusters again. What their brokers log meanwhile is explained by the kill,
+        as after every fault that ends a broker. Raises SetupError."""
         for name in killed:
             brokers = self.deployment.clusters[name].brokers.values()
             side_by_side(broker.start for broker in brokers if broker.state == "stopped")
+
+    def _empty(self, cluster: Cluster) -> None:
+        """Removes topics, groups, and what mirrors left. Raises DeadlineExceeded."""
+        _remove_topics(cluster, lambda name: not name.startswith(OF_KAFKA))
+        _remove_groups(cluster)
+        if not self._aging:
+            _remove_topics(cluster, lambda name: name != METADATA)
+        for each in folder_at(cluster).glob("shadow-*"):
+            shutil.rmtree(each, ignore_errors=True)
+
+    def _unlike_new(self) -> Sequence[str]:
+        """Makes the next producer ids equal; returns in what else these clusters differ from new
+        ones."""
+        if not several_brokers(self.topology):
+            align_producer_ids(self.deployment)
+        return [
+            *(
+                text
+                for name, cluster in self.deployment.clusters.items()
+                for text in cleanliness.left(cluster, self._settings[name])
+            ),
+            *cleanliness.too_large(self.deployment),
+        ]
 
     def _ends(self) -> Since:
         """Where the internal topics end now: a round captures what comes after that."""
@@ -191,6 +209,64 @@ class KeptClusters:
     def size(self) -> tuple[int, int]:
         """Bytes on disk, and bytes of memory (resident) of all brokers."""
         return disk_of(self.folder), sum(cleanliness.memory_of(self.deployment).values())
+
+
+def several_brokers(topology: Topology) -> bool:
+    """Whether a cluster has more than one broker. Each takes a block of producer ids when a client
+    first needs one, so that clusters differ in which of their brokers has which ids."""
+    return any(cluster.brokers > 1 for cluster in topology.clusters)
+
+
+def align_producer_ids(deployment: Deployment) -> None:
+    """Moves each cluster, of one broker, on to the highest producer id that any of them has handed
+    out.
+
+    The ids of new clusters all begin at 0, so that those of a cluster's own producers are those of
+    mirrored ones too: a mirror that mixes them up is noticed by nothing else. A failover, and the
+    shadow (`producer_ids=jump`), move one cluster ahead by thousands. Raises DeadlineExceeded, and
+    Unanswered.
+    """
+    drawn = dict.fromkeys(deployment.clusters, -1)
+    with ExitStack() as stack:
+        brokers = {
+            name: stack.enter_context(_connected(cluster))
+            for name, cluster in deployment.clusters.items()
+        }
+
+        def behind() -> int | None:
+            return None if -1 in drawn.values() else max(drawn.values()) - min(drawn.values())
+
+        def equal() -> bool:
+            goal = max(0, *drawn.values())
+            for name, at in drawn.items():
+                if at < goal:
+                    times = min(max(goal - at, 1), _DRAWS)
+                    drawn[name] = max(at, _last_of(brokers[name], times))
+            return behind() == 0
+
+        until(
+            equal,
+            within=patient(_ASK_SECONDS),
+            every=0.01,
+            what="the clusters to hand out the same producer ids",
+            state=lambda: drawn,
+            remaining=behind,
+        )
+
+
+def _connected(cluster: Cluster) -> BlockingConnection:
+    address = cluster.bootstrap
+    return BlockingConnection(
+        host_and_port(address), within=_ASK_SECONDS, access=access_to(address)
+    )
+
+
+def _last_of(broker: BlockingConnection, times: int) -> int:
+    """The last of so many producer ids that a broker hands out; -1 if it hands out none, while it
+    waits for its next block."""
+    broker.extend(patient(_ASK_SECONDS))
+    answers = broker.ask_times(times, "init_producer_id", 4, new_producer())
+    return max((int(a.producer_id) for a in answers if a.error_code == Error.none), default=-1)
 
 
 def _remove_topics(cluster: Cluster, which: Callable[[str], bool]) -> None:

@@ -26,7 +26,14 @@ from linkflap.harness.model.scenario import NO_MIRROR, Scenario
 from linkflap.harness.model.texts import counted
 from linkflap.harness.model.topology import Topology
 from linkflap.recording.cleanliness import MEMORY
-from linkflap.recording.kept_clusters import AGING, AS_NEW, CLUSTERS, RoundRequest, Size
+from linkflap.recording.kept_clusters import (
+    AGING,
+    AS_NEW,
+    CLUSTERS,
+    RoundRequest,
+    Size,
+    several_brokers,
+)
 from linkflap.suite.folder import Plan, SuiteFolder
 from linkflap.suite.work import LONGEST, Recording, start
 from linkflap.topologies import parse
@@ -79,11 +86,13 @@ def check(plan: Plan) -> None:
 def needs_own(scenario: Scenario) -> str:
     """Why a run has clusters of its own, in words; empty if it can have kept ones.
 
-    After a failover a cluster hands out producer ids beside mirrored ones. Only on new clusters do
-    those of both begin at the same number, so that a mirror that mixes them up is noticed.
+    After a failover a cluster hands out producer ids beside mirrored ones. A mirror that mixes them
+    up is noticed only where both begin at the same number, as they do on new clusters; on kept ones
+    that is restored only for clusters of one broker (`kept_clusters.align_producer_ids`).
     """
-    if any(fault.name.fails_over for fault in scenario.schedule):
-        return "it has a failover"
+    fails_over = any(fault.name.fails_over for fault in scenario.schedule)
+    if fails_over and several_brokers(scenario.topology):
+        return "it has a failover, and clusters of several brokers"
     if scenario.topology.attached:
         return "its clusters run already"
     if scenario.mirror.kind not in MIRRORS_OF_ROUNDS:

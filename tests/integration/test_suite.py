@@ -349,6 +349,29 @@ def test_rounds_on_clusters_that_live_on_are_valid(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
+def test_clusters_with_forced_failovers_are_used_again(tmp_path: Path) -> None:
+    """Run 1 kills A, starts it again for a failback, and kills B: it is dead at the end."""
+    command = (
+        "suite smoke --uniform --seed 8 --jobs 1 --runs 3 --faults failover-forced "
+        "--faults mirror-reverse --replays 1 --shrink 1s --out suite"
+    )
+    linkflap(command, env=environment(tmp_path / "ledger"), cwd=tmp_path, within=1800)
+    folder = SuiteFolder.open(tmp_path / "suite")
+    assert {fault.fault for fault in folder.scenario(1).schedule} == {
+        "failover-forced",
+        "mirror-reverse",
+    }
+    sizes = rounds.sizes(folder)
+    reasons = [size.ended for size in sizes.values() if size.ended]
+    assert not [why for why in reasons if " has the error " not in why]
+    assert (
+        [sizes[number].round for number in range(3)] == [1, 2, 3]
+        or reasons
+        or any(result.again for result in folder.results)
+    )
+
+
+@pytest.mark.nightly
 def test_a_killed_soak_leaves_nothing_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

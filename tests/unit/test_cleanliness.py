@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError
 
 from linkflap.chaos.faults import FAULTS, ON_KEPT
 from linkflap.chaos.generator import GeneratorBounds, baseline
-from linkflap.harness.model.events import FaultEnd, FaultStart
+from linkflap.harness.model.events import BrokerDied, FaultEnd, FaultStart
 from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.scenario import NO_MIRROR, FaultSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec
@@ -216,10 +216,13 @@ SECOND = 1_000_000_000
 
 
 def run_with(
-    folder: Path, lines: Mapping[int, str], faults: Mapping[int, int | None] | None = None
+    folder: Path,
+    lines: Mapping[int, str],
+    faults: Mapping[int, int | None] | None = None,
+    died: str = "",
 ) -> Path:
     """A run directory whose broker logged these lines at these seconds of the run, with faults from
-    a second until another (None: never ended)."""
+    a second until another (None: never ended); broker `died` ended by itself."""
     began = time.time_ns() - 3600 * SECOND
     writer = RunWriter(folder, replace(Run.begun(MADE, "process", ""), started=began))
     for number, (begin, end) in enumerate((faults or {}).items()):
@@ -227,6 +230,10 @@ def run_with(
         writer.write(FaultStart(time=began + begin * SECOND, **about))
         if end is not None:
             writer.write(FaultEnd(time=began + end * SECOND, **about))
+    if died:
+        writer.write(
+            BrokerDied(broker=died, by="itself", status=3, out_of_memory=None, last_words=())
+        )
     log = writer.logs / "A" / "1" / "server.log"
     log.parent.mkdir(parents=True)
     log.write_text(
@@ -265,6 +272,11 @@ def test_an_error_in_a_log_is_explained_by_a_fault_of_its_time_and_by_nothing_el
     found = cleanliness.unexplained(run_with(tmp_path / "run", lines, faults))
     assert (found == []) == clean, found
     assert clean or "Something broke" in found[0]
+
+
+def test_a_broker_that_died_by_itself_makes_clusters_unclean(tmp_path: Path) -> None:
+    run = run_with(tmp_path / "run", {0: "INFO started"}, died="A/1")
+    assert cleanliness.unexplained(run) == ["broker A/1 died by itself"]
 
 
 def test_an_error_of_a_mirror_that_is_stopped_says_nothing_of_the_clusters(tmp_path: Path) -> None:
@@ -312,7 +324,20 @@ def _clusters(made: Scenario, change: Callable[[ClusterSpec], ClusterSpec]) -> S
                     FaultSpec(id="1", fault="failover-planned", target="A->B", at=0, duration=0),
                 ),
             ),
-            "it has a failover",
+            "",
+        ),
+        (_clusters(MADE, lambda each: replace(each, brokers=3)), ""),
+        (
+            _clusters(
+                replace(
+                    MADE,
+                    schedule=(
+                        FaultSpec(id="1", fault="failover-forced", target="A->B", at=0, duration=0),
+                    ),
+                ),
+                lambda each: replace(each, brokers=1 if each.name == "A" else 3),
+            ),
+            "it has a failover, and clusters of several brokers",
         ),
         (
             replace(MADE, mirror=replace(MADE.mirror, kind="cluster-mirroring")),

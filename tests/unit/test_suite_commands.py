@@ -20,12 +20,18 @@ from linkflap.chaos.scenario_file import save
 from linkflap.chaos.scenarios import ScenarioRequest, scenario
 from linkflap.cli.commands import linkflap as command
 from linkflap.cli.suite import kind_of, like
-from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.errors import (
+    DeadlineExceeded,
+    EnvironmentFailure,
+    InputError,
+    SetupError,
+)
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.runtimes.distribution.kafka import BROKER_CLASSES
+from linkflap.harness.wire.messages import Error
 from linkflap.recording import cleanliness, kept_clusters
-from linkflap.recording.kept_clusters import KeptClusters, Size, killed_by
+from linkflap.recording.kept_clusters import KeptClusters, Size, align_producer_ids, killed_by
 from linkflap.suite import rounds
 from linkflap.suite.failures import era_in
 from linkflap.suite.folder import Plan, RunResult, SuiteFolder
@@ -330,11 +336,9 @@ class Brokers:
         self.state = "running"
 
 
-@pytest.mark.parametrize(
-    ("killed", "aging", "goes_on"),
-    [("A", True, True), ("", True, False), ("B", True, False), ("A", False, False)],
-)
-def test_only_a_soak_starts_what_a_forced_failover_killed_again(
+@pytest.mark.parametrize("aging", [True, False], ids=["soak", "suite"])
+@pytest.mark.parametrize(("killed", "goes_on"), [("A", True), ("", False), ("B", False)])
+def test_only_what_a_forced_failover_killed_is_started_again(
     killed: str, aging: bool, goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = KeptClusters.__new__(KeptClusters)
@@ -346,6 +350,7 @@ def test_only_a_soak_starts_what_a_forced_failover_killed_again(
     monkeypatch.setattr(kept_clusters, "folder_at", lambda _cluster: tmp_path)
     monkeypatch.setattr(cleanliness, "unexplained", lambda _run: [])
     monkeypatch.setattr(cleanliness, "broken", cleanliness.stopped)
+    monkeypatch.setattr(KeptClusters, "_unlike_new", lambda _kept: [])
     made = baseline(7, PLAN.bounds)
     if killed:
         made = replace(made, schedule=(_fault("failover-forced", f"{killed}->C"),))
@@ -364,6 +369,82 @@ def test_only_a_soak_goes_on_after_a_fault_that_may_change_clusters_for_good(
     kept.deployment = cast(Deployment, SimpleNamespace(clusters={}, links={}, broken=str))
     made = replace(baseline(7, PLAN.bounds), schedule=(_fault("broker-disk-slow", "A/1"),))
     assert kept.clean(made, tmp_path) == why
+
+
+def test_clusters_that_cannot_be_started_again_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(_broker: Brokers) -> None:
+        raise SetupError("broker A/1 ended with status 1 while starting")
+
+    monkeypatch.setattr(Brokers, "start", refuses)
+    monkeypatch.setattr(cleanliness, "unexplained", lambda _run: [])
+    kept = KeptClusters.__new__(KeptClusters)
+    kept._aging = False
+    clusters = {"A": Brokers("A", "stopped")}
+    kept.deployment = cast(Deployment, SimpleNamespace(clusters=clusters, broken=str))
+    made = replace(baseline(7, PLAN.bounds), schedule=(_fault("failover-forced", "A->B"),))
+    assert kept.clean(made, tmp_path) == [
+        "they could not be cleaned: broker A/1 ended with status 1 while starting"
+    ]
+
+
+class Ids:
+    """A cluster's broker that hands out producer ids from blocks of ten: `blocks` are the first ids
+    of those that it gets, one after the other. Between two blocks it once has none."""
+
+    def __init__(self, *blocks: int) -> None:
+        self._blocks, self._left, self.drawn = iter(blocks), iter(range(0)), -1
+
+    def __enter__(self) -> Ids:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def extend(self, _within: float) -> None: ...
+
+    def ask_times(self, times: int, *_request: object) -> list[object]:
+        return [self._answer() for _ in range(times)]
+
+    def _answer(self) -> object:
+        drawn = next(self._left, -1)
+        if drawn < 0:
+            first = next(self._blocks, -1)
+            self._left = iter(range(first, first + 10) if first >= 0 else range(0))
+            return SimpleNamespace(error_code=Error.coordinator_load_in_progress, producer_id=-1)
+        self.drawn = drawn
+        return SimpleNamespace(error_code=Error.none, producer_id=drawn)
+
+
+def _aligned(monkeypatch: pytest.MonkeyPatch, clusters: dict[str, Ids]) -> list[int]:
+    monkeypatch.setattr(kept_clusters, "_connected", lambda cluster: cluster)
+    monkeypatch.setattr(kept_clusters, "patient", lambda _seconds: 0.2)
+    align_producer_ids(cast(Deployment, SimpleNamespace(clusters=clusters)))
+    return [each.drawn for each in clusters.values()]
+
+
+@pytest.mark.parametrize(
+    ("clusters", "last"),
+    [
+        ({"A": Ids(0)}, 0),
+        ({"A": Ids(0), "B": Ids(0)}, 0),
+        ({"A": Ids(*range(0, 90, 10)), "B": Ids(70)}, 70),
+        ({"A": Ids(50, 60, 70, 80), "B": Ids(0, 10, 20, 80), "C": Ids(70, 80)}, 89),
+        ({"A": Ids(0, 30), "B": Ids(15, 25)}, 34),
+    ],
+    ids=["one cluster", "new clusters", "B is ahead", "three clusters", "a block is left out"],
+)
+def test_clusters_are_moved_on_to_the_highest_producer_id_of_any(
+    clusters: dict[str, Ids], last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert set(_aligned(monkeypatch, clusters)) == {last}
+
+
+def test_a_cluster_that_hands_out_no_producer_ids_is_not_waited_for_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(DeadlineExceeded, match=r"the same producer ids; last seen: .*'B': -1"):
+        _aligned(monkeypatch, {"A": Ids(0), "B": Ids()})
 
 
 def _fault(name: str, target: str) -> FaultSpec:

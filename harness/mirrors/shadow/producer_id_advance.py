@@ -27,7 +27,7 @@ from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.wire.access import Unanswered
 
 log = logging.getLogger(__name__)
-AHEAD: Final = 10 * MARGIN
+AHEAD: Final = 4 * MARGIN
 """How far the ids are moved past the goal of a failover while mirroring."""
 ANSWER_SECONDS: Final = 3.0
 BLOCK_SECONDS: Final = 5.0

@@ -14,7 +14,7 @@ from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages, requests
 from linkflap.harness.wire.connection import AnyOf, Connection, Connections
 from linkflap.harness.wire.messages import Error, Message
-from linkflap.harness.wire.requests import PREFERRED, Topic, by_topic, topics_in
+from linkflap.harness.wire.requests import PREFERRED, Topic, by_topic, new_producer, topics_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,13 +189,9 @@ class Destination:
     async def draw_producer_id(self, address: str, *, within: float = 10.0) -> int:
         """Draws one producer id from a broker, for no producer. -1 while the broker waits for a new
         block."""
-        body = messages.request("init_producer_id", 4).InitProducerIdRequest(
-            transactional_id=None,
-            transaction_timeout=timedelta(seconds=1),
-            producer_id=-1,
-            producer_epoch=-1,
+        answer = await self._direct.at(address).call(
+            "init_producer_id", 4, new_producer(), within=within
         )
-        answer = await self._direct.at(address).call("init_producer_id", 4, body, within=within)
         if answer.error_code == Error.coordinator_load_in_progress:
             return -1
         _check(answer, f"{address} returned no producer id")
