@@ -269,6 +269,24 @@ def _mirror_behind(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
     return mirror is not None and (mirror.lag() or 0) >= least
 
 
+def _group_ahead(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
+    """A consumer group has committed an offset on the target's source that is above the high
+    watermark of the destination, which has the same offsets; `:50`, at least 50 records above. If
+    the source fails now, the commit lies behind the truncation of a failback.
+    """
+    name, destination = source(spec), spec.on.destination
+    if not destination:
+        return False
+    # The order matters: a commit may be old, and a high watermark must not be.
+    commits = [world.group_offsets(name, group) for group in world.sampled_groups(name)]
+    high = _offsets(destination, world, home_partitions(name, world), "high")
+    return any(
+        tp in high and offset - high[tp] >= least
+        for group in commits
+        for tp, offset in group.items()
+    )
+
+
 def _program_stopped(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
     """A user's program on the target's source has stopped itself with SIGSTOP, to mark a moment at
     which it can be killed.
@@ -309,6 +327,7 @@ TRIGGERS: Mapping[str, TriggerCondition] = MappingProxyType(
         "open-partitions": _open_partitions,
         "open-at-destination": _open_at_destination,
         "commit-in-flight": _commit_in_flight,
+        "group-ahead": _group_ahead,
         "handing-over": handing_over,
         "mirror-behind": _mirror_behind,
         "mirror-holds": mirror_holds,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec
 
 from linkflap.chaos.cases.bench import (
     DISKLESS,
@@ -139,6 +139,8 @@ def read_later(bench: Bench, *, later: int) -> Observation:
 
 
 ROUNDS: Final = 10
+SWITCHED: Final = 3
+"""Records before a topic is switched, and after that."""
 
 
 @case(
@@ -223,6 +225,34 @@ def made_anew(bench: Bench, *, deleted: bool) -> Observation:
     read = bench.read(topic)
     facts = {"produce": answer, "read": [[offset, value.decode()] for offset, value in read]}
     return Observation(shown=read != [(n, b"new") for n in range(3)], facts=facts)
+
+
+@case(
+    "KIP-1163-switched",
+    DISKLESS,
+    topics=CLASSIC["config"],
+    claim={"anew": False},
+    control={"anew": True},
+)
+def switched(bench: Bench, *, anew: bool) -> Observation:
+    """A classic topic with records becomes a diskless one, as far as the broker lets it, and gets
+    more records."""
+    topic = bench.topic()
+    bench.write(topic, [b"%d" % n for n in range(SWITCHED)])
+    answer = "none"
+    if anew:
+        bench.delete_topic(topic)
+        bench.topic(config=ON_DISKLESS)
+    else:
+        entry = ConfigEntry("diskless.enable", "true", incremental_operation=AlterConfigOpType.SET)
+        wanted = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        admin = bench.admin()  # the answer is lost with its client
+        (altered,) = admin.incremental_alter_configs([wanted]).values()
+        answer = answer_to(lambda: altered.result(WITHIN))
+    bench.write(topic, [b"%d" % n for n in range(SWITCHED, 2 * SWITCHED)])
+    read = bench.read(topic)
+    facts = {"answer": answer, "read": [[offset, value.decode()] for offset, value in read]}
+    return Observation(shown=read != [(n, b"%d" % n) for n in range(2 * SWITCHED)], facts=facts)
 
 
 MIDDLE: Final = 4

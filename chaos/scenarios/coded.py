@@ -358,7 +358,8 @@ def failback_divergence(request: ScenarioRequest) -> Scenario:
     less (KIP-1279, failback: the last mirrored offset in its draft, the last mirror epoch since;
     option failback_point). The tail that was never mirrored is on A until then, as its capture
     before the truncation shows, and on neither cluster afterwards. A violation looks like a record
-    of that tail behind the truncation, or like a missing record before it.
+    of that tail behind the truncation, or like a missing record before it. A group of A has
+    committed an offset of that tail: when it is back on A, it must not skip what is there now.
     """
     rng = request.rng
     topology = request.topology or parse("A->B")
@@ -380,15 +381,19 @@ def failback_divergence(request: ScenarioRequest) -> Scenario:
                 target=link.name,
                 at=cut_at,
                 duration=round(rng.uniform(3.0, 4.0), 2),
+                when=SEEN_ON_BOTH_SIDES,
             ),
-            source_killed(link, round(cut_at + rng.uniform(1.0, 1.5), 2), "away"),
+            replace(
+                source_killed(link, round(rng.uniform(1.0, 1.5), 2), "away"),
+                when=f"during:cut and {OPEN} and group-ahead",
+            ),
             FaultSpec(
                 id="reverse",
                 fault="mirror-reverse",
                 target=link.name,
                 at=round(rng.uniform(2.0, 3.0), 2),
                 duration=0.0,
-                when="after:away",
+                when="after:away,cut",
             ),
             # Only then may A's coordinator abort the open transactions of its dead clients: it
             # appends its own markers.

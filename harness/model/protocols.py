@@ -17,7 +17,7 @@ from linkflap.harness.model.events import ITSELF, ClientDied, Kind, LostRange
 from linkflap.harness.model.interference import Interference
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.texts import counted
-from linkflap.harness.model.topology import LinkSpec, Topology
+from linkflap.harness.model.topology import LinkSpec, TopicPartition, Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -694,6 +694,9 @@ class FaultWorld(Protocol):
     def sampled_groups(self, cluster: str) -> frozenset[str]:
         """Consumer groups of which a committed offset on a cluster was sampled: how far they got
         there is known."""
+
+    def group_offsets(self, cluster: str, group: str) -> Mapping[TopicPartition, int]:
+        """The committed offsets of a group on a cluster, as they were last sampled."""
 
     def grown(self, topic: str, partitions: int) -> None:
         """Announces a topic's new number of partitions: its writers, readers and waiters use it

@@ -262,6 +262,47 @@ def test_so_much_is_mirrored_of_what_the_source_still_has(
     assert TRIGGERS["mirrored"](SPEC, here, 50) == true
 
 
+@pytest.mark.parametrize(
+    ("commits", "highs", "true"),
+    [
+        ({"g": {0: 70, 1: 10}}, {0: 20, 1: 10}, True),
+        ({"g": {0: 69, 1: 10}}, {0: 20, 1: 10}, False),
+        ({"g": {0: 10}, "h": {1: 60}}, {0: 10, 1: 10}, True),
+        ({"g": {0: 70}}, {1: 10}, False),
+        ({"g": {}}, {0: 10, 1: 10}, False),
+        ({}, {0: 10, 1: 10}, False),
+    ],
+    ids=["enough", "too few", "another group", "no answer", "no commit", "no group"],
+)
+def test_a_group_is_ahead_of_the_mirror_by_what_it_committed(
+    monkeypatch: pytest.MonkeyPatch,
+    commits: dict[str, dict[int, int]],
+    highs: dict[int, int],
+    true: bool,
+) -> None:
+    monkeypatch.setattr(triggers, "AdminClient", lambda settings: settings["bootstrap.servers"])
+    monkeypatch.setattr(
+        triggers,
+        "answered_bounds",
+        lambda admin, partitions, bound, *, within: {
+            (topic, n): highs[n]
+            for topic, n in partitions
+            if n in highs and (admin, bound) == ("B", "high")
+        },
+    )
+    here: Any = world()
+    here.sampled_groups = lambda cluster: frozenset(commits if cluster == "A" else ())
+    here.group_offsets = lambda _, group: {
+        ("A.orders", n): offset for n, offset in commits[group].items()
+    }
+    here.deployment = SimpleNamespace(
+        clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"}, topology=parse("A->B")
+    )
+    assert TRIGGERS["group-ahead"](SPEC, here, 50) == true
+    on_a = FaultSpec(id="kill", fault="broker-kill", target="A/1", at=0.0, duration=1.0)
+    assert not TRIGGERS["group-ahead"](on_a, here), "nothing is mirrored over a broker"
+
+
 def test_partitions_of_other_homes_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a failover the clients of A write to topics of A on B; topics that B does not have are
     not waited for."""
