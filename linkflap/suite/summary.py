@@ -408,11 +408,16 @@ def compare(now: SuiteFolder, before: SuiteFolder) -> SuiteComparison:
         )
         for kind in sorted({*ours, *theirs})
     ]
+    cases = _compared_cases(cases_of(now), cases_of(before))
+    if bool(now.results) != bool(before.results):  # no rate is known of a suite without runs
+        runs = (counted(len(suite.results), "run") for suite in (now, before))
+        cases["once"] = (*cases["once"], f"generated runs: {'; before: '.join(runs)}")
+        kinds = []
     return SuiteComparison(
         before=str(before.root),
         differs=tuple(_differs(now.plan, before.plan)),
         kinds=_sorted(kinds),
-        **_compared_cases(cases_of(now), cases_of(before)),
+        **cases,
     )
 
 

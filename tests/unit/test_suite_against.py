@@ -175,6 +175,18 @@ def test_a_case_that_showed_in_neither_suite_is_not_new(tmp_path: Path) -> None:
     assert (found.change, found.shown) == ("as frequent", False)
 
 
+def test_nothing_is_gone_or_new_where_one_suite_has_no_runs(tmp_path: Path) -> None:
+    before, now = suite(tmp_path / "before", {"a:b": 1}, 2), suite(tmp_path / "now", {}, 0)
+    for one, other, runs in (
+        (now, before, "0 runs; before: 2"),
+        (before, now, "2 runs; before: 0"),
+    ):
+        found = compare(one, other)
+        assert found.kinds == ()
+        assert found.once == (f"generated runs: {runs} runs",)
+        assert f"- played by one of the suites: generated runs: {runs}" in comparison(found)
+
+
 def test_suites_with_other_cases_differ(tmp_path: Path) -> None:
     before = suite(tmp_path / "before", {}, 1, replace(KIP, cases=NAMES[:1]))
     assert compare(suite(tmp_path / "now", {}, 1, KIP), before).differs == ("--cases",)
