@@ -359,6 +359,11 @@ def _share(workload: WorkloadSpec, name: str, default: float) -> float:
     return value if isinstance(value, int | float) else default
 
 
+_OFTEN: Final = 0.05
+"""The share of aborts from which on every run is expected to have one: a short run may have none of
+what is rarer."""
+
+
 def least_of(workloads: Sequence[WorkloadSpec]) -> Minimums:
     """The minimums that follow from these workloads: at least one of each kind of work that they
     do.
@@ -372,7 +377,7 @@ def least_of(workloads: Sequence[WorkloadSpec]) -> Minimums:
     reads = any(w.kind in READERS and _written(w.home, workloads) for w in workloads)
     return Minimums(
         committed=int(any(abort + left_open < 1 for abort, left_open in shares)),
-        aborted=int(any(abort > 0 for abort, _ in shares)),
+        aborted=int(any(abort >= _OFTEN for abort, _ in shares)),
         reads=int(reads),
         afterwards=Minimums().afterwards if any(_writes(w, workloads) for w in workloads) else 0,
     )

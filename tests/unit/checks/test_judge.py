@@ -346,8 +346,9 @@ def test_the_minimums_follow_from_what_the_workloads_do(kinds: tuple[str, ...]) 
 
 
 def test_minimums_leave_out_endings_that_the_workload_never_has() -> None:
-    spec = WorkloadSpec(kind="transactional", home="A", options={"abort_share": 0.0})
-    assert (least_of([spec]).committed, least_of([spec]).aborted) == (1, 0)
+    for share, aborted in ((0.0, 0), (0.04, 0), (0.05, 1)):
+        spec = WorkloadSpec(kind="transactional", home="A", options={"abort_share": share})
+        assert (least_of([spec]).committed, least_of([spec]).aborted) == (1, aborted)
     spec = WorkloadSpec(kind="transactional", home="A", options={"abort_share": 1.0})
     assert (least_of([spec]).committed, least_of([spec]).aborted) == (0, 1)
 
