@@ -193,7 +193,11 @@ def _over(
         {offset for offset, _, own in mine.made if own},
         {uid for _, uid, own in theirs.made if own},
     )
-    asked = {uid for offset, uid in before.visible if offset >= before.start}
+    first: dict[int, int] = {}
+    for offset, uid in before.visible:
+        first.setdefault(uid, offset)
+    # The first copy counts: the group may have used the input before, and a second came later.
+    asked = {uid for uid, offset in first.items() if offset >= before.start}
     for offset, uid in input_log.visible:
         if offset >= input_log.promotion.offset:
             continue
