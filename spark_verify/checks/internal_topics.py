@@ -545,15 +545,22 @@ class _Group:
                 number -= 1
             elif marker.again:
                 index -= 1
+            elif self._alike_but_for(index):
+                return "outcome-disagreement", marker.offset, decided
             else:
-                opposite = [*self.markers]
-                opposite[index] = replace(marker, commit=decided.commit)
-                if replace(self, markers=opposite)._alike():
-                    return "outcome-disagreement", marker.offset, decided
                 others = [*self.wanted[:number], *self.wanted[number + 1 :]]
                 missing = replace(self, wanted=others)._alike()
                 return ("marker-missing", -1, decided) if missing else None
+        if self.wanted and index >= 0 and self._alike_but_for(index):
+            # It is of a decision that was passed over, because it need not have a marker.
+            return "outcome-disagreement", self.markers[index].offset, self.wanted[0]
         return None
+
+    def _alike_but_for(self, index: int) -> bool:
+        """Whether all agrees if this marker is the opposite of what it says."""
+        turned = [*self.markers]
+        turned[index] = replace(turned[index], commit=not turned[index].commit)
+        return replace(self, markers=turned)._alike()
 
     def _alike(self) -> bool:
         """Whether each marker is of the next decision, or of the same one again, and none that is

@@ -162,6 +162,11 @@ NEIGHBOURS = {
         [but(coordinator(*UNDONE, *DONE, *UNDONE), compacted={"A": 1}),
             data("commit", "abort", "abort", "abort")], "outcome-disagreement", 5,
     ),
+    "the first of two, which are not known to be complete, has the other": (
+        [coordinator(*DONE, *DONE, log=above(written(6), 2)),
+            view([Log("A", start=5).txn(2, pid=7, end="abort").txn(3, pid=7)])],
+        "outcome-disagreement", 6,
+    ),
     "a marker more than was decided": ([coordinator(*DONE), data("commit", "commit")],
         "marker-unexplained", 3),
     "the other marker again": (
