@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from linkflap.harness.log import batch_headers, layout, old_messages
 from linkflap.harness.log.batch_headers import Headers, Ints
-from linkflap.harness.log.codecs import NONE, Allowance, CannotInflate
+from linkflap.harness.log.codecs import NONE, CannotInflate, DecodingLimit
 from linkflap.harness.log.reference import (
     MalformedBatch,
     Record,
@@ -109,7 +109,7 @@ class ReplicaLog:
 
     segments: Sequence[Segment]
     headers: Headers
-    allowance: Allowance
+    decoding_limit: DecodingLimit
     damage: Sequence[SegmentDamage] = ()
 
     def segment_of(self, batch: int) -> Segment:
@@ -156,12 +156,14 @@ def scan(paths: Iterable[Path], *, sums: bool = True, look: Look | None = None) 
     at hand.
     """
     segments, damage = map_segments(paths)
-    allowance = Allowance(sum(len(segment.data) for segment in segments))
+    decoding_limit = DecodingLimit(sum(len(segment.data) for segment in segments))
     parts: list[tuple[NDArray[np.void], Ints, NDArray[np.uint8], Ints, Ints]] = []
     for index, segment in enumerate(segments):
         for run in runs(segment, damage):
             if run.old:
-                rows, found, unread = old_messages.rows(run.data, run.positions.tolist(), allowance)
+                rows, found, unread = old_messages.rows(
+                    run.data, run.positions.tolist(), decoding_limit
+                )
                 damage += [
                     segment.damage("unreadable-records", run.begins + position, reason)
                     for position, reason in unread
@@ -187,7 +189,7 @@ def scan(paths: Iterable[Path], *, sums: bool = True, look: Look | None = None) 
         detail = f"no batch begins at offset {every['base_offset'][i]}"
         damage.append(segments[files[i]].damage("impossible-offset", int(there[i]), detail))
     headers = _columns(every[possible], computed[possible], files[possible], there[possible])
-    log = ReplicaLog(segments=segments, headers=headers, allowance=allowance)
+    log = ReplicaLog(segments=segments, headers=headers, decoding_limit=decoding_limit)
     damage.extend(corrupt(log))
     damage.extend(_read_control_types(log, heads[possible]))
     damage.extend(unwritten(log))

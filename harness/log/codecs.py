@@ -6,7 +6,7 @@ frame may lack its size. Gzip, LZ4 and zstd may be several frames, one after the
 
 A few KiB can decompress to as many GiB. So what comes out has a limit, and memory is used only up
 to it: beyond, the records are unreadable. What all batches of a log decompress to is limited too
-(`Allowance`): thousands of small batches could take hours.
+(`DecodingLimit`): thousands of small batches could take hours.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _LARGEST: Final = 512 << 20
 _USUAL: Final = 64 << 20
 _RATIO: Final = 32
 _LZ4_RATIO: Final = 255
-_FOR_NOTHING: Final = 4 << 30
-_EACH_BYTE: Final = 256
-_EACH_VALUE: Final = 1 << 10
+_LEAST: Final = 4 << 30
+_PER_BYTE: Final = 256
+_PER_VALUE: Final = 1 << 10
 """A Python object of a message, a header or a partition takes some microseconds to make."""
 _PART: Final = 4 << 20
 _HANDED: Final = 64 << 10
@@ -48,13 +48,13 @@ class CannotInflate(ValueError):
     """The bytes are not what their codec writes. Never leaves `harness.log`."""
 
 
-class Allowance:
+class DecodingLimit:
     """What reading the compressed batches of one log may cost in all, by the log's size: the bytes
     that come out, and the values that are made of them one by one.
     """
 
     def __init__(self, size: int) -> None:
-        self._left = _FOR_NOTHING + _EACH_BYTE * size
+        self._left = _LEAST + _PER_BYTE * size
 
     def inflate(
         self, codec: int, data: bytes, by: Callable[[int, bytes], bytes] | None = None
@@ -75,7 +75,7 @@ class Allowance:
     def take(self, values: int) -> None:
         """Counts values that come out of a compressed batch. Raises CannotInflate where nothing is
         left."""
-        self._left -= values * _EACH_VALUE
+        self._left -= values * _PER_VALUE
         if self._left < 0:
             raise CannotInflate("the batches of the log decompress to more than its size allows")
 

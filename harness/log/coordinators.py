@@ -269,7 +269,7 @@ def entries(
                 if read and (entry := read(record)) is not None:
                     found.append(entry)
                     if isinstance(entry, TransactionState) and log.headers.codec[row]:
-                        log.allowance.take(len(entry.partitions))
+                        log.decoding_limit.take(len(entry.partitions))
         except (MalformedBatch, CannotInflate):
             continue
         except Undecodable as error:
@@ -285,4 +285,4 @@ def _records(log: batches.ReplicaLog, row: int) -> list[reference.Record]:
     """The records of a data batch whose CRC is right."""
     if not log.headers.crc_ok[row] or log.headers.control[row] != layout.DATA:
         return []
-    return old_messages.records_of(log.bytes_of(row), log.allowance)
+    return old_messages.records_of(log.bytes_of(row), log.decoding_limit)

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.harness.log import batch_headers, layout, reference
-from linkflap.harness.log.codecs import LZ4, Allowance, CannotInflate, inflate, limit
+from linkflap.harness.log.codecs import LZ4, CannotInflate, DecodingLimit, inflate, limit
 from linkflap.harness.log.reference import MalformedBatch
 from linkflap.harness.log.segments import OLD_FORMATS
 
@@ -98,7 +98,7 @@ def _bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
     return (None, at) if size == -1 else (data[at : at + size], at + size)
 
 
-def inner(outer: Message, allowance: Allowance) -> Sequence[Message]:
+def inner(outer: Message, decoding_limit: DecodingLimit) -> Sequence[Message]:
     """The messages of one, with their own offsets and timestamps; itself where it is not
     compressed. Raises MalformedBatch and CannotInflate.
 
@@ -109,10 +109,10 @@ def inner(outer: Message, allowance: Allowance) -> Sequence[Message]:
     if outer.value is None:
         raise MalformedBatch("a compressed message without a value")
     of_format_0 = outer.codec == LZ4 and not outer.magic
-    inside = allowance.inflate(outer.codec, outer.value, by=_lz4 if of_format_0 else inflate)
+    inside = decoding_limit.inflate(outer.codec, outer.value, by=_lz4 if of_format_0 else inflate)
     found = list[Message]()
     for each in islice(_messages(inside), _MOST + 1):
-        allowance.take(2)
+        decoding_limit.take(2)
         found.append(each)
     if not 0 < len(found) <= _MOST:
         raise MalformedBatch(f"a compressed message with {len(found)} or more in it")
@@ -171,22 +171,22 @@ def _lz4_block(block: bytes, buffer: bytearray) -> memoryview:
     return memoryview(buffer)[:size]
 
 
-def records_of(data: bytes, allowance: Allowance | None = None) -> list[reference.Record]:
-    """The records of a batch of any format; `allowance` is its log's. Raises MalformedBatch and
+def records_of(data: bytes, decoding_limit: DecodingLimit | None = None) -> list[reference.Record]:
+    """The records of a batch of any format; `decoding_limit`: of its log. Raises MalformedBatch and
     CannotInflate."""
     if data[layout.MAGIC_AT] not in OLD_FORMATS:
         batches = reference.batches(data)
-        return [r for batch in batches for r in reference.records(batch, allowance)]
+        return [r for batch in batches for r in reference.records(batch, decoding_limit)]
     return [
         reference.Record(
             offset=each.offset, timestamp=each.timestamp, key=each.key, value=each.value, headers=()
         )
-        for each in inner(message(data), allowance or Allowance(len(data)))
+        for each in inner(message(data), decoding_limit or DecodingLimit(len(data)))
     ]
 
 
 def rows(
-    data: NDArray[np.uint8], positions: Sequence[int], allowance: Allowance
+    data: NDArray[np.uint8], positions: Sequence[int], decoding_limit: DecodingLimit
 ) -> tuple[NDArray[np.void], NDArray[np.int64], list[tuple[int, str]]]:
     """Messages as headers of batches, their CRCs as recomputed, and the positions of those that
     cannot be read, with the reason: of those only the offset is known."""
@@ -201,7 +201,7 @@ def rows(
         first, last, count, times = offset, offset, 1, [NO_TIMESTAMP]
         if sums[n] == crc:
             try:
-                inside = inner(message(whole), allowance)
+                inside = inner(message(whole), decoding_limit)
                 first, last, count = inside[0].offset, inside[-1].offset, len(inside)
                 times = [each.timestamp for each in inside]
             except (MalformedBatch, CannotInflate) as error:

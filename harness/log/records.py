@@ -241,7 +241,7 @@ def _inflated(log: ReplicaLog, packed: Ints, damage: list[SegmentDamage]) -> Ite
     for i in packed.tolist():
         try:
             packed_records = log.bytes_of(i)[layout.HEADER_SIZE :]
-            body = log.allowance.inflate(int(headers.codec[i]), packed_records)
+            body = log.decoding_limit.inflate(int(headers.codec[i]), packed_records)
         except CannotInflate as error:
             kind: Kind = "unreadable-records" if int(headers.codec[i]) in NAMES else "unknown-codec"
             damage.append(log.damage_of(i, kind, str(error)))

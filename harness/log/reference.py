@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from linkflap.harness.log import layout
-from linkflap.harness.log.codecs import Allowance, CannotInflate, inflate
+from linkflap.harness.log.codecs import CannotInflate, DecodingLimit, inflate
 from linkflap.harness.model.payload import FOREIGN, HEADER, LAYOUT
 
 
@@ -221,19 +221,19 @@ def batches(data: bytes) -> Iterator[ReferenceBatch]:
         position = end
 
 
-def records(batch: ReferenceBatch, allowance: Allowance | None = None) -> list[Record]:
+def records(batch: ReferenceBatch, decoding_limit: DecodingLimit | None = None) -> list[Record]:
     """The records of a batch, data or control. Raises MalformedBatch, and CannotInflate for its
-    codec, or where the allowance of its log (by default of itself) is used up."""
+    codec, or where the limit of its log (by default of itself) is used up."""
     if batch.count > layout.MOST_RECORDS:
         raise MalformedBatch(f"{batch.count} records")
-    allowance = allowance or Allowance(batch.length)
-    cursor = Cursor(allowance.inflate(batch.codec, batch.body))
+    decoding_limit = decoding_limit or DecodingLimit(batch.length)
+    cursor = Cursor(decoding_limit.inflate(batch.codec, batch.body))
     found: list[Record] = []
     previous = -1
     for _ in range(batch.count):
         size = cursor.varint()
         inner = Cursor(cursor.take(size))
-        delta, record = _record(inner, batch, allowance)
+        delta, record = _record(inner, batch, decoding_limit)
         if not inner.at_end():
             raise MalformedBatch(f"a record of {size} bytes ends after {inner.position}")
         if not previous < delta <= batch.last_offset_delta:
@@ -244,13 +244,15 @@ def records(batch: ReferenceBatch, allowance: Allowance | None = None) -> list[R
         previous = delta
         found.append(record)
         if batch.codec:
-            allowance.take(1)
+            decoding_limit.take(1)
     if not cursor.at_end():
         raise MalformedBatch(f"bytes are left after {batch.count} records")
     return found
 
 
-def _record(cursor: Cursor, batch: ReferenceBatch, allowance: Allowance) -> tuple[int, Record]:
+def _record(
+    cursor: Cursor, batch: ReferenceBatch, decoding_limit: DecodingLimit
+) -> tuple[int, Record]:
     cursor.take(1)
     timestamp = _wrapped(batch.base_timestamp + cursor.varint(bits=64))
     if batch.attributes & layout.LOG_APPEND_TIME:
@@ -267,7 +269,7 @@ def _record(cursor: Cursor, batch: ReferenceBatch, allowance: Allowance) -> tupl
             raise MalformedBatch("a header without a key")
         headers.append((name, cursor.nullable()))
         if batch.codec:
-            allowance.take(1)
+            decoding_limit.take(1)
     return delta, Record(
         offset=batch.base_offset + delta, timestamp=timestamp, key=key, value=value, headers=headers
     )

@@ -618,8 +618,8 @@ COMMIT_KEY: Final = b"\0\1\0\1a\0\1b\0\0\0\0"
 
 
 def _costs_at_most(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(codecs, "_FOR_NOTHING", most)
-    monkeypatch.setattr(codecs, "_EACH_BYTE", 0)
+    monkeypatch.setattr(codecs, "_LEAST", most)
+    monkeypatch.setattr(codecs, "_PER_BYTE", 0)
 
 
 def test_batches_of_a_log_decompress_to_what_its_size_allows(
