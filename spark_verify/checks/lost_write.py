@@ -169,9 +169,9 @@ def _missing(
 ) -> Iterator[Finding]:
     uids = compared.source.records.uid[compared.sequence[positions]]
     for what in heard:
-        row = locate(what.uid, uids)
-        due = (row >= 0) & (what.must[row] if len(what) else False)
-        missing, row = positions[due], row[due]
+        must = np.flatnonzero(what.must)
+        row = locate(what.uid[must], uids)
+        missing, row = positions[row >= 0], must[row[row >= 0]]
         for start, end in runs(missing, row):
             where = compared.neighbours(int(missing[start]))
             missing_on = compared.destination.cluster

@@ -34,7 +34,11 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             lost = {r.uid for r in [*compared.holes, *_tail(plain, story, compared)]}
             for generation in story.every():
                 theirs = promises(plain, story, generation, earlier=False)
-                missing = {p.uid: p.acked for p in theirs if p.must and p.uid in lost}
+                missing: dict[int, int] = {}
+                for promise in theirs:
+                    if promise.must and promise.uid in lost:
+                        # Of a row that the history repeats, the first says what was acknowledged.
+                        missing.setdefault(promise.uid, promise.acked)
                 for acked in missing.values():
                     found.append(plain.anomaly("lost-write", generation.cluster, acked))
     return found
