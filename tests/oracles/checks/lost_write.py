@@ -33,12 +33,9 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         for compared in mirrored_ranges(plain, story):
             lost = {r.uid for r in [*compared.holes, *_tail(plain, story, compared)]}
             for generation in story.every():
-                theirs = promises(plain, story, generation, earlier=False)
-                missing: dict[int, int] = {}
-                for promise in theirs:
-                    if promise.must and promise.uid in lost:
-                        # Of a row that the history repeats, the first says what was acknowledged.
-                        missing.setdefault(promise.uid, promise.acked)
+                theirs = list(promises(plain, story, generation, earlier=False))
+                # Of a row that the history repeats, the first one says what was acknowledged.
+                missing = {p.uid: p.acked for p in reversed(theirs) if p.must and p.uid in lost}
                 for acked in missing.values():
                     found.append(plain.anomaly("lost-write", generation.cluster, acked))
     return found
