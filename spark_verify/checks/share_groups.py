@@ -234,9 +234,10 @@ def _again(
     fresh, unproven = _fresh(view, generation.cluster, got, late, finished, own)
     bad = _held(got, late, answers) | fresh
 
-    twice = _twice(got) & ~bad & ~among(got.offset, answers.offset[over])
+    named = np.concatenate((answers.offset[over], got.offset[bad]))
+    twice = _twice(got) & ~among(got.offset, named)
+    named = np.concatenate((named, got.offset[twice]))
     holder = _holders(view, generation.cluster, rows, got)
-    named = np.concatenate((answers.offset[over], got.offset[bad | twice]))
     held = (holder >= 0) & ~among(got.offset, named)
     unproven &= ~among(got.offset, np.concatenate((named, got.offset[held])))
 
