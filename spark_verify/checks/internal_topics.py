@@ -23,13 +23,13 @@ Coordinators' records, and others' observations of them, are partial findings. `
 them over all partitions of the cluster. A transaction is decided when it is prepared
 (PrepareCommit, PrepareAbort), with its partitions. Then every one of them gets a marker of the
 recorded producer id and epoch; then the transaction is complete. So per partition and producer id,
-the markers are the decisions, in that order. The marker of what is not complete may not be there
-yet. A coordinator that gets no answer writes a marker again, so a marker that repeats another may
-be of the same decision, or of the next.
+the markers are the decisions, in that order. The marker of an incomplete transaction may still be
+missing. A coordinator that gets no answer writes its marker again, so a repeated marker may belong
+to the same decision or to the next.
 
-Where the beginning of either log is gone, the other's beginning has no counterpart: any number of
-the first decisions may lack their markers, or of the first markers their decisions. Of a log that
-was captured before it was truncated, the end is not known either.
+Where the beginning of one log is gone, the beginning of the other has no counterpart: any number of
+first decisions may lack their markers, and any number of first markers their decisions. A log that
+was captured before its truncation also has an unknown end.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ def state_columns(states: Sequence[TransactionState], high_watermark: int) -> di
 
 
 def commit_rows(replica: Replica) -> dict[str, object]:
-    """Commits of groups, and whether a coordinator has reloaded the partition since; and those of
-    open transactions."""
+    """Committed offsets of groups, whether a coordinator has reloaded the partition after each, and
+    the offsets that open transactions have not committed yet."""
     # A leader that wrote in a later epoch had reloaded the entire partition.
     reloaded = replica.batches.leader_epoch < replica.batches.leader_epoch.max(initial=-1)
     written = [
@@ -146,8 +146,8 @@ def commit_rows(replica: Replica) -> dict[str, object]:
 
 
 def marker_partials(view: PartitionView) -> Iterator[PartialFinding]:
-    """The markers of each cluster's own coordinators in this partition: those that are there in the
-    end, and in each log before it was truncated."""
+    """The markers that each cluster's own coordinators wrote to this partition: in its last log,
+    and in each log before a truncation."""
     for cluster, mine in generations(view).items():
         for generation in mine:
             replica = replica_of(view, generation)
@@ -157,8 +157,8 @@ def marker_partials(view: PartitionView) -> Iterator[PartialFinding]:
             own = _of_its_coordinators(view, generation, replica)
             own &= replica.batches.base_offset >= (floor or 0)
             whole = floor is None and not (replica.log_start or view.compacted.get(cluster))
-            # Behind a reset (KIP-1279) producer ids are another cluster's; without a history
-            # nothing says whose.
+            # Behind a reset (KIP-1279) producer ids belong to another cluster; without a history it
+            # is unknown to which.
             reset = not view.recorded and bool((replica.batches.control == OTHER_CONTROL).any())
             partial = marked_partial(
                 replica,
@@ -173,15 +173,17 @@ def marker_partials(view: PartitionView) -> Iterator[PartialFinding]:
 
 
 def _truncated_to(view: PartitionView, generation: LogGeneration) -> int | None:
-    """The offset below which a log was never truncated until the end of a generation, as its
-    mirrors say: what was above it is in no log. None if it was not truncated at all."""
+    """The highest offset to which mirrors recorded a truncation of this log by the end of a
+    generation. Markers that were above it then may be in no log, so only those from it on are
+    compared. None if the log was never truncated."""
     recorded = recorded_truncations(view, generation.cluster)
     until_then = [offset for time, offset in recorded if time <= generation.ended]
     return max([*until_then, *generation.earlier], default=None)
 
 
 def _of_its_coordinators(view: PartitionView, generation: LogGeneration, replica: Replica) -> Bools:
-    """Per batch, whether it is native here, and not what a mirror appended when it ended."""
+    """Per batch, whether it is native here. Markers that a mirror appended when it ended are
+    not."""
     offsets = replica.batches.base_offset
     own = (
         native(generation, offsets)
@@ -194,16 +196,17 @@ def _of_its_coordinators(view: PartitionView, generation: LogGeneration, replica
         if stop.cluster == replica.cluster
         for offset, _ in stop.appended
     ]
-    # A cleaner takes markers from anywhere below its checkpoint; those above are all there, as at
-    # the end of a log.
+    # A cleaner may remove any marker below its checkpoint. Above the checkpoint the markers are
+    # complete.
     return own & (offsets >= view.compacted.get(replica.cluster, 0)) & ~np.isin(offsets, appended)
 
 
 def marked_partial(
     replica: Replica, own: Bools, *, from_start: bool, to_end: bool, known: bool, recorded: bool
 ) -> PartialFinding:
-    """`from_start`: all markers that were ever written there are there, `to_end`: and the last
-    ones. `known`: they are all of this cluster's coordinators."""
+    """The markers as a partial finding. `from_start`: no marker is missing at the beginning;
+    `to_end`: none is missing at the end. `known`: all of them are of this cluster's
+    coordinators."""
     batches = replica.batches
     rows = np.flatnonzero(
         own & batches.crc_ok & ((batches.control == COMMIT) | (batches.control == ABORT))
@@ -226,9 +229,9 @@ def marked_partial(
 
 
 def _written_again(batches: Batches) -> Ints:
-    """Per batch 1 where it may be a marker that its coordinator wrote once more: the same as the
-    one before it of its producer, without data in between. So it is when a leader moves, or an
-    answer is lost, while a marker is being written.
+    """Per batch 1 where it may be a marker that its coordinator wrote twice: it equals its
+    producer's previous marker, without data in between. A coordinator writes a marker again when
+    leadership moves or an answer is lost meanwhile.
     """
     of_producers = np.flatnonzero(batches.transactional & batches.crc_ok)
     order = of_producers[np.argsort(batches.producer_id[of_producers], kind="stable")]
@@ -244,8 +247,8 @@ def _written_again(batches: Batches) -> Ints:
 
 
 def seen_of_groups(view: PartitionView) -> Iterator[PartialFinding]:
-    """Committed offsets that somebody saw on a cluster, in order of time; and those that clients
-    were acknowledged."""
+    """Committed offsets that the sampler saw on a cluster, in time order, and the commits that
+    brokers acknowledged to clients."""
     commits = [r for r in view.reads if r.kind == "commit" and r.group and r.position >= 0]
     for cluster in sorted({g.cluster for g in view.groups} | {r.cluster for r in commits}):
         disturbed = disturbed_from(view.windows, cluster)
@@ -268,14 +271,14 @@ _Commits = list[tuple[int, bool]]
 
 
 def _has_all(commits: Sequence[PartialFinding]) -> bool:
-    """Whether all that coordinators ever wrote of groups is there."""
+    """Whether every record that coordinators ever wrote about groups is in the logs."""
     return bool(commits) and all(
         partial.data["sound"] and partial.data["begins"] == 0 for partial in commits
     )
 
 
 def groups_seen(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
-    """What was seen of groups, against what their coordinators wrote."""
+    """Compares the sampled and acknowledged commits with the logs of the group coordinators."""
     commits = of_cluster(partials, "commits")
     if not _has_all(commits):
         return
@@ -311,7 +314,7 @@ def groups_seen(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
 def _not_in(log: _Commits, sampled: Iterable[tuple[str, int, bool]]) -> int | None:
     """The first sample that is not in the log behind the previous one.
 
-    It may be earlier in the log once the coordinator has reloaded it.
+    After a reload of the partition, a coordinator may answer with an earlier commit of the log.
     """
     commits, index = [committed for committed, _ in log], 0
     for _, same in groupby(sampled, itemgetter(1)):
@@ -340,8 +343,8 @@ _Lost = tuple[int, int, int, int, str]
 
 @dataclass(slots=True, kw_only=True)
 class _Decided:
-    """One transaction, prepared at an offset of its coordinator's log. `complete`: that says so,
-    below the high watermark."""
+    """One transaction, prepared at an offset of its coordinator's log. `complete`: a record below
+    the high watermark says that it is complete."""
 
     transactional_id: str
     producer_id: int
@@ -354,8 +357,8 @@ class _Decided:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Marker:
-    """A marker of one producer in one partition; `again`: it may be the one before it, written once
-    more."""
+    """A marker of one producer in one partition; `again`: it may be a repetition of the previous
+    marker."""
 
     epoch: int
     commit: bool
@@ -365,9 +368,9 @@ class _Marker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Decisions:
-    """What the coordinators of a cluster decided, in their order, per partition and producer id;
-    `every`: since the beginning. `known`: else, the lowest epoch of each producer id that a state
-    is there of; what was decided in a higher one is there."""
+    """The decisions of a cluster's coordinators, in order, per partition and producer id. `every`:
+    no decision is missing at the beginning. Otherwise `known` is, per producer id, the lowest epoch
+    of which a state is left; the decisions of all higher epochs are complete."""
 
     decided: Mapping[TopicPartition, Mapping[int, Sequence[_Decided]]]
     every: bool
@@ -375,7 +378,8 @@ class _Decisions:
 
 
 def combine(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
-    """Compares what is known of each cluster."""
+    """Compares, per cluster, the coordinators' decisions with the markers, and their commits with
+    the samples."""
     for _, mine in sorted(grouped(partials, lambda each: each.cluster).items()):
         yield from _outcomes(mine)
         yield from groups_seen(mine)
@@ -383,7 +387,7 @@ def combine(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
 
 def _outcomes(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
     states = of_cluster(partials, "states")
-    # A log with a hole says of no transaction how it ended.
+    # A log with missing offsets does not show how any transaction ended.
     if not states or not all(partial.data["sound"] for partial in states):
         return
     yield from _shared_ids(states)
@@ -417,7 +421,8 @@ def _outcomes(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
 
 
 def _shared_ids(states: Sequence[PartialFinding]) -> Iterator[Combined]:
-    """Producer ids that two transactional ids have: each id gets its own."""
+    """Producer ids that two transactional ids share, although a coordinator allocates one for
+    each."""
     owners: dict[int, str] = {}
     for partial in sorted(states, key=lambda each: each.partition):
         ids = partial.data["ids"]
@@ -438,8 +443,9 @@ def _shared_ids(states: Sequence[PartialFinding]) -> Iterator[Combined]:
 
 
 def _with(markers: Sequence[_Marker], lost: Sequence[_Lost]) -> Sequence[_Marker]:
-    """The markers with those that a loss took away, before what was written from its start on. One
-    that is like the one before it may be that, written once more."""
+    """The markers together with those that an unclean election lost, which go before the markers
+    that were written from the start of the loss on. A lost marker that equals the previous one may
+    be its repetition."""
     rows = [
         (
             row[3],
@@ -502,14 +508,15 @@ def _transactions(data: Mapping[str, Any]) -> list[_Decided]:
 
 
 One = tuple[str, int, _Decided | None]
-"""Kind, offset, and what was decided."""
+"""Kind of the anomaly, offset of the marker, and the decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """What was decided in one epoch of a producer id, and its markers in one partition.
+    """The decisions in one epoch of a producer id, and its markers in one partition.
 
-    `every`: all that was decided is there; `from_start`: all markers are, from the first on.
+    `every`: no decision is missing at the beginning; `from_start`: no marker is missing at the
+    beginning.
     """
 
     wanted: Sequence[_Decided]
@@ -518,7 +525,7 @@ class _Group:
     from_start: bool
 
     def mismatch(self) -> One | None:
-        """The first place at which the markers are not what was decided; None where they can be."""
+        """The first difference between markers and decisions; None if they can agree."""
         if self._alike():
             return None
         if self.every and self.from_start:
@@ -534,8 +541,8 @@ class _Group:
         return (kind, self.markers[-1].offset, last) if self.markers else None
 
     def _one_wrong(self) -> One | None:
-        """The one marker that is the opposite of what was decided, or that is missing, if all
-        others then agree. Both logs are known to their ends, so they are matched from there."""
+        """The one marker that contradicts its decision or is missing, if all others then agree.
+        Both logs are known to their ends, so the match starts from there."""
         number, index = len(self.wanted) - 1, len(self.markers) - 1
         while number >= 0 and index >= 0:
             decided, marker = self.wanted[number], self.markers[index]
@@ -552,19 +559,19 @@ class _Group:
                 missing = replace(self, wanted=others)._alike()
                 return ("marker-missing", -1, decided) if missing else None
         if self.wanted and index >= 0 and self._alike_but_for(index):
-            # It is of a decision that was passed over, because it need not have a marker.
+            # The marker belongs to a skipped decision, one that need not have a marker.
             return "outcome-disagreement", self.markers[index].offset, self.wanted[0]
         return None
 
     def _alike_but_for(self, index: int) -> bool:
-        """Whether all agrees if this marker is the opposite of what it says."""
+        """Whether all markers agree with the decisions once this one is inverted."""
         turned = [*self.markers]
         turned[index] = replace(turned[index], commit=not turned[index].commit)
         return replace(self, markers=turned)._alike()
 
     def _alike(self) -> bool:
-        """Whether each marker is of the next decision, or of the same one again, and none that is
-        complete lacks its own."""
+        """Whether each marker matches the next decision or repeats the previous one, and every
+        complete transaction has its marker."""
         wanted = self.wanted
         reached = _skipping(wanted, {0} if self.from_start else {*range(len(wanted) + 1)})
         for marker in self.markers:
@@ -583,14 +590,16 @@ def _groups(
     pid: int,
     data: Mapping[str, Any],
 ) -> Iterator[tuple[int, _Group]]:
-    """The epochs of a producer id, in order. They rise along both logs: of an epoch above one that
-    a log has, that log has all. An epoch below 0 is of a changed header, and shows nothing."""
+    """The epochs of a producer id, in order. Epochs rise along both logs, so a log that has an
+    epoch is complete for every higher one. An epoch below 0 comes from a damaged header and proves
+    nothing."""
     lowest = min((marker.epoch for marker in markers if marker.epoch >= 0), default=-1)
     known = decisions.known.get(pid, -1)
     epochs = sorted({*(each.epoch for each in wanted), *(each.epoch for each in markers)})
     shared = _last_shared_epoch(wanted, markers)
     for epoch in epochs:
-        # Copied logs may be of two moments: what is in one alone at the end may be later.
+        # Copied logs may have been copied at two moments, so an entry that only one of them has at
+        # its end may be the later one.
         if not data["recorded"] and epoch > shared:
             continue
         yield (
@@ -605,7 +614,7 @@ def _groups(
 
 
 def _last_shared_epoch(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> int:
-    """The epoch up to which both logs have some of a producer id; -1 where one has none."""
+    """The last epoch of a producer id that both logs reach; -1 if one log has none of it."""
     return min(
         max((decided.epoch for decided in wanted), default=-1),
         max((marker.epoch for marker in markers), default=-1),
@@ -613,15 +622,15 @@ def _last_shared_epoch(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -
 
 
 def _decided_in(epoch: int, wanted: Sequence[_Decided], *, to_end: bool) -> Sequence[_Decided]:
-    """What was decided in an epoch. Unless the markers are known `to_end`, what was decided behind
-    the last of them may have been marked later."""
+    """The decisions in an epoch. Unless the markers are known `to_end`, decisions after the last
+    marker may have got their markers later."""
     decided = [each for each in wanted if each.epoch == epoch]
     return decided if to_end else [replace(each, complete=False) for each in decided]
 
 
 def _in_order(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> One | None:
-    """The first place at which markers are not what was decided; of what is not complete they may
-    be missing."""
+    """The first difference between markers and decisions, in order; an incomplete transaction may
+    lack its marker."""
     complete = sum(decided.complete for decided in wanted)
     index = 0
     for decided in wanted:
@@ -636,7 +645,7 @@ def _in_order(wanted: Sequence[_Decided], markers: Sequence[_Marker]) -> One | N
 
 
 def _skipping(wanted: Sequence[_Decided], reached: set[int]) -> set[int]:
-    """With what is not complete skipped, from each of these on."""
+    """The positions that are reached from these by skipping incomplete decisions."""
     found = set(reached)
     for number in sorted(reached):
         while number < len(wanted) and not wanted[number].complete and number + 1 not in found:
@@ -646,8 +655,8 @@ def _skipping(wanted: Sequence[_Decided], reached: set[int]) -> set[int]:
 
 
 def kernel(view: PartitionView) -> Iterator[Finding]:
-    """Looks at the logs of one of Kafka's own topics; of any other, at what coordinators have to
-    say of it too."""
+    """Examines the logs of one of Kafka's own topics, or collects from a data partition what is
+    compared with the coordinators' logs."""
     if not view.internal:
         yield from marker_partials(view)
         yield from seen_of_groups(view)
@@ -667,7 +676,7 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
 
 
 def _coordinators(view: PartitionView) -> Iterator[Finding]:
-    """What the coordinators of each cluster wrote into this partition."""
+    """The states and commits that the coordinators of each cluster wrote to this partition."""
     for cluster, replica in view.canonical().items():
         begins = max(replica.log_start, view.compacted.get(cluster, 0))
         whole = sound(view, replica)
@@ -831,7 +840,7 @@ CHECK = Check(
     follows={"replica-end-regression"},
     kernel=kernel,
     combine=combine,
-    # Not every run has captured them, and not every cluster has all of them.
+    # Some runs did not capture these topics, and some clusters do not have all of them.
     due_at=nothing_due,
     when="what was captured of them",
     from_bytes=True,

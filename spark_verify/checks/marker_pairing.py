@@ -20,26 +20,26 @@ the producer state. Behind the reset no coordinator ends a transaction that the 
 the last stable offset stays there, and readers of committed records get no further. A transaction
 that is still mirrored may be open, because its marker will come over the link.
 
-On a running cluster the leader is asked for its last stable offset, which is compared with its
-bytes. If it is below the one that they give for an earlier high watermark, it waits for a marker
-that is there already.
+On a running cluster linkflap asks the leader for its last stable offset, and compares it with the
+bytes. If the bytes give a higher one for an earlier high watermark, the leader waits for a marker
+that its log already has.
 
 A transaction that one cluster committed is committed on every cluster that has it from there. If
 the mirror had copied its data and not its marker, the destination had to abort it. After a forced
 failover a mirror's guarantee may allow that (`spark_verify.verdict.allowances`), and it is reported
 all the same.
 
-A producer id is a transactional producer's or it is not (KIP-98). While a producer's transaction is
-open, a leader refuses its batches without the bit. A batch without the bit is committed to every
-reader, whatever the outcome of its transaction.
+A producer id belongs either to a transactional producer or to a plain idempotent one (KIP-98).
+While a producer's transaction is open, a leader refuses its batches without the bit. A batch
+without the bit is committed to every reader, whatever the outcome of its transaction.
 
 A marker has the epoch in which its transaction coordinator was elected (the leader epoch of a
 partition of `__transaction_state`). One producer id has one such partition, so its coordinator's
 epoch never goes back; leaders refuse the markers of an older coordinator (KIP-98,
-TRANSACTION_COORDINATOR_FENCED). Coordinators of two clusters are independent, and so is a mirror
-that aborts the transactions that it leaves open: the markers in its journal are its own. Without a
-journal, and without a known promotion, the last marker of an id is not judged if it is an ABORT in
-a new leader epoch.
+TRANSACTION_COORDINATOR_FENCED). Coordinators of two clusters count their epochs independently. So
+does a mirror that aborts the transactions that it leaves open: the markers in its journal are its
+own. Without a journal, and without a known promotion, the last marker of an id is not judged if it
+is an ABORT in a new leader epoch.
 
 A batch with a producer id has an epoch, a transactional batch has a producer id, and a marker is
 transactional and has no sequence (KIP-98, message format). Where there is no producer id, epoch and
@@ -140,12 +140,12 @@ LEFT_OPEN = "transaction-left-open"
 STUCK = "stable-offset-stuck"
 SPLIT = "outcome-split"
 RUN_END = "run-end"
-"""How a mirror ended that went on to the end of the run: it may be behind then, and ends as in a
-forced failover."""
+"""The end of a mirror that ran until the end of the run. It may lag at that moment, as in a forced
+failover."""
 
 
 def left_open(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
-    """Transactions without a marker and with a reset of the producer state behind them."""
+    """Transactions that have no marker and are followed by a reset of the producer state."""
     every, batches = log.transactions, log.batches
     resets = batches.base_offset[(batches.control == OTHER_CONTROL) & batches.crc_ok]
     unended = every.marker == NOWHERE
@@ -177,8 +177,8 @@ def left_open(view: PartitionView, generation: LogGeneration, log: Log) -> Seque
 
 
 def last_stable_too_low(log: Log) -> Sequence[Finding]:
-    """A last stable offset, as the leader answered, below what the log gave at an earlier high
-    watermark: it never falls."""
+    """A last stable offset that the leader answered although the log gives a higher one for an
+    earlier high watermark. A last stable offset never falls."""
     replica = log.replica
     if replica.last_stable < 0 or not log.whole:
         return []
@@ -193,14 +193,14 @@ def last_stable_too_low(log: Log) -> Sequence[Finding]:
 
 
 def _sampled(replica: Replica) -> dict[str, object]:
-    """What the leader answered, where it was asked."""
+    """The last stable offset that the leader answered, if linkflap asked it."""
     if replica.last_stable < 0:
         return {}
     return {"last_stable": replica.last_stable, "high_watermark": replica.stable_above}
 
 
 def splits(view: PartitionView) -> Iterator[Finding]:
-    """Transactions that came over a link and ended otherwise than at its source."""
+    """Mirrored transactions whose outcome differs from the outcome at the link's source."""
     if not view.guarantee.offsets_kept:
         return
     known = history(view.partition_facts)
@@ -258,8 +258,8 @@ def _split(
 def _not_arrived(
     view: PartitionView, mirrored_range: MirroredRange, commit: int, abort: int
 ) -> dict[str, object]:
-    """That a COMMIT had not arrived when the mirror ended, which therefore aborted: in a failover,
-    or behind at a run's end."""
+    """Evidence that the mirror aborted the transaction because its COMMIT had not arrived when the
+    mirror ended: at a failover, or lagging at the end of the run."""
     awaited = {"not_arrived": f"COMMIT at offset {commit} of {mirrored_range.source}"}
     if mirrored_range.promotion is not None:
         return (
@@ -290,8 +290,8 @@ _APART = 2**32
 
 
 def not_transactional(generation: LogGeneration, log: Log) -> Sequence[Found]:
-    """Batches without the transactional bit of producers with markers; without any, those of the
-    kind that it has fewer of."""
+    """Batches without the transactional bit from producers that have markers. If a producer has no
+    markers, its batches of the rarer kind, transactional or not."""
     batches = log.batches
     order, group = _by_producer(generation, batches, batches.producer_id != -1)
     if not len(order):
@@ -321,11 +321,8 @@ def not_transactional(generation: LogGeneration, log: Log) -> Sequence[Found]:
 
 
 def impossible(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Found]:
-    """Transactional batches and markers without an id, batches with an id and without an epoch,
-    markers of no transaction or with a sequence, batches whose maximum timestamp none of their
-    records has, those that have another number of records than of offsets, those that say that a
-    cleaner has been there, those whose type of timestamp their topic never had, and those with
-    attributes or a sequence that no client of linkflap's writes."""
+    """Batches with a header that no broker writes, by the rules that the declaration of this kind
+    lists."""
     batches = log.batches
     marker = (batches.control == COMMIT) | (batches.control == ABORT)
     data = batches.control == DATA
@@ -361,8 +358,9 @@ def impossible(view: PartitionView, generation: LogGeneration, log: Log) -> Sequ
 
 
 def _of_no_marker(log: Log) -> Bools:
-    """The batches that are not of one record at one offset and, as far as its broker leaves it so,
-    of one time: a leader sets the maximum of a topic with LogAppendTime, a cleaner the base."""
+    """The batches that cannot be markers: those with more than one record or offset, or with two
+    timestamps. Timestamps count only as far as brokers leave them alone: with LogAppendTime the
+    leader sets the maximum timestamp, and a cleaner sets the base timestamp."""
     batches = log.batches
     one_time = batches.log_append_time | (batches.attributes & DELETE_HORIZON != 0)
     one_time |= batches.base_timestamp == batches.max_timestamp
@@ -371,8 +369,9 @@ def _of_no_marker(log: Log) -> Bools:
 
 
 def _another_time(log: Log) -> Bools:
-    """The batches whose maximum timestamp is not that of their latest record, of those whose
-    records were all read: a broker that appends a batch, and one that cleans it, sets it so."""
+    """The batches whose maximum timestamp is not that of their latest record. Brokers set it so
+    when they append a batch and when they clean it. Only batches whose records were all read are
+    compared."""
     batches, records = log.batches, log.replica.records
     latest = np.full(len(batches), np.iinfo(np.int64).min)
     np.maximum.at(latest, records.batch, records.timestamp)
@@ -382,11 +381,11 @@ def _another_time(log: Log) -> Bools:
 
 
 def _another_number(view: PartitionView, log: Log) -> Bools:
-    """The batches whose number of records is not that of their offsets: a broker that appends a
-    batch refuses it (LogValidator), and only a cleaner leaves one with fewer; and those with a
-    delete horizon, which only a cleaner writes. Nobody knows whether copied logs were cleaned, or
-    what programs wrote to others' brokers, whose files are not seen; nor how many messages of
-    formats 0 and 1 there are."""
+    """The batches with fewer or more records than offsets, and those with a delete horizon. Brokers
+    refuse such batches (LogValidator); only a cleaner removes records or writes a delete horizon.
+    Three kinds of log are left out: copied logs, which may have been cleaned; logs of clusters that
+    linkflap did not start, whose files it does not see; and messages of formats 0 and 1, whose
+    number the header does not give."""
     batches, foreign = log.batches, view.topic in view.partition_facts.facts.programs
     if not view.recorded or view.internal or (foreign and view.topology.attached):
         return np.zeros(len(batches), np.bool_)
@@ -398,18 +397,18 @@ def _another_number(view: PartitionView, log: Log) -> Bools:
 
 
 def _all_known(view: PartitionView) -> bool:
-    """Whether only linkflap's clients wrote natively, and only linkflap gave the topic settings: no
-    program of users' ran, and no fault made the topic anew."""
+    """Whether all native records are of linkflap's clients, and all settings of the topic are
+    linkflap's: no program of the user's ran, and no fault recreated the topic."""
     made_anew = any(window.fault.startswith("topic-") for window in view.windows)
     ours = view.recorded and len(view.sends) and not of_own_clients(view) and not made_anew
     return bool(ours and not (view.topology.attached or view.partition_facts.facts.programs))
 
 
 def _another_type(view: PartitionView, generation: LogGeneration, log: Log) -> Bools:
-    """The batches of data whose type of timestamp their topic never had on the cluster that wrote
-    them (message.timestamp.type): native ones, and those of a mirror that writes batches of its
-    own. A mirror may or may not give its destination the settings of the source, and others too:
-    there the settings were sampled."""
+    """The data batches whose type of timestamp (message.timestamp.type) their topic never had on
+    the cluster that wrote them. Native batches and those of a mirror that writes batches of its own
+    are compared. A mirror may change its destination's settings in any way, so the sampled settings
+    count there."""
     batches, cluster = log.batches, generation.cluster
     types = timestamp_types(view, cluster)
     given = cluster == view.home or any(each.cluster == cluster for each in view.settings)
@@ -422,7 +421,8 @@ def _another_type(view: PartitionView, generation: LogGeneration, log: Log) -> B
 
 
 def coordinators(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Found]:
-    """Markers of a coordinator that an earlier marker of their producer id had fenced."""
+    """Markers whose coordinator epoch is below that of an earlier marker of the same producer
+    id."""
     batches = log.batches
     order, group = _by_producer(generation, batches, batches.producer_id != -1)
     if not len(order):
@@ -455,8 +455,8 @@ def coordinators(view: PartitionView, generation: LogGeneration, log: Log) -> Se
 
 
 def _by_producer(generation: LogGeneration, batches: Batches, which: Bools) -> tuple[Ints, Ints]:
-    """Sound data and markers of producers by producer: their rows, and a number for each owner's id
-    between two resets."""
+    """The rows of undamaged data and markers, grouped by producer, and per row the number of its
+    group: one producer id of one owner between two resets."""
     sections = np.cumsum(batches.control == OTHER_CONTROL)
     rows = np.flatnonzero(which & batches.crc_ok & (batches.control != OTHER_CONTROL))
     owner = owners_of(generation, batches.base_offset[rows])
@@ -485,7 +485,8 @@ def _judge(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence
 
 
 def _without_marker(log: Log, first: Ints, taken: Taken) -> Sequence[Mapping[str, object]]:
-    """Per first offset of a transaction without a marker, the loss that took its marker away."""
+    """Per first offset of a transaction without a marker, evidence of the unclean election that
+    lost the marker."""
     records = log.records
     if not taken or not len(records):
         return [{}] * len(first)
@@ -531,8 +532,8 @@ def _epochs(log: Log, taken: Taken) -> Sequence[Finding]:
 def _overrun(
     view: PartitionView, generation: LogGeneration, log: Log, taken: Taken
 ) -> Iterator[Finding]:
-    """Operations whose producer id went on to the next one, in the same epoch, without a marker in
-    between."""
+    """Operations without a marker whose producer id wrote for another operation in the same
+    epoch."""
     cluster, records, batches = log.cluster, log.records, log.batches
     following = followed(log)
     rows = np.flatnonzero(following >= 0)

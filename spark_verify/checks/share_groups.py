@@ -9,38 +9,38 @@ acknowledgements, does not go back, and does not pass the end of the log. What t
 judged by the checks of all readers: `inconsistent-offset`, `read-committed-visibility`,
 `aborted-read`, `uncommitted-read`.
 
-Neither order, nor where a group begins on another cluster after a failover, is promised or judged:
-a mirror may have copied its start offset (KIP-1279), which is behind what it was done with where it
-was before.
+KIP-932 promises no order. It promises no start offset on another cluster after a failover either: a
+mirror may have copied the group's start offset (KIP-1279), which lags behind what the group had
+finished on the source. So neither is judged.
 
-A member hands over records that it had fetched before, even if its lock has expired meanwhile and
-another member was given the record and accepted it: then its own acknowledgement is refused. So a
-record that a poll returned after its end counts as delivered again if the broker confirmed an
-acknowledgement of that too, or if the member cannot have had it from before: its delivery count is
-higher than that of the delivery that ended it, or the member had ended the record itself, or it had
-meanwhile got a record of the partition that was sent later (it fetches only when it has handed over
-everything).
-Around a fault of the cluster a higher count proves nothing, because a new leader counts anew. The
-other two prove nothing where a broker lives whose answer may be late, because a fault paused it or
-took its connections away, or because it handed the partition over; a broker that was killed answers
-no more. What is not proven is reported, with its time, and allowed (`unproven-redelivery`).
-One member at a time holds a record. No member is given it, and its holder is not given it again,
-until the lock expires (share.record.lock.duration.ms of the group, which linkflap sets), or the
-holder gives it back, leaves, or is fenced; the client of a member that renews its lock hands
-the record over once more (KIP-1222). Two deliveries are held against that where no lock can have
-expired, because the record had been sent later than that before the second one; of one member also
-where both have one delivery count, which rises with each acquisition; of two members where a broker
-confirmed an acknowledgement of the first one after the second delivery, whose delivery count shows
-that it is the later one. A member that leaves acknowledges nothing and is given nothing any more.
-Around a fault of the cluster a broker may have taken the record back,
-whose member had lost its connection. A new leader epoch without a fault counts as one.
+A poll returns records that its member fetched earlier, even if the lock has expired since and
+another member has acquired and accepted the record. The broker then refuses the first member's
+acknowledgement. So a record that a poll returned after its end counts as delivered again in two
+cases. Either the broker confirmed an acknowledgement of the later delivery too. Or the member
+cannot have fetched the record before its end: the delivery count is higher than that of the
+delivery that ended the record, or this member had ended the record itself, or this member had
+meanwhile got a record of the partition that was sent later (a member fetches only once it has
+handed over everything). Around a fault of the cluster a higher count proves nothing, because a new
+leader counts anew. The other two prove nothing while a living broker may answer late: a fault
+paused it or closed its connections, or it handed the partition over. A killed broker answers no
+more. An unproven redelivery is reported with its time, and allowed (`unproven-redelivery`). One
+member at a time holds a record. The broker delivers it to nobody, not even to its holder, until the
+lock expires (share.record.lock.duration.ms of the group, which linkflap sets), or the holder
+releases it, leaves, or is fenced. When a member renews its lock, its client hands the record over
+once more (KIP-1222). Two deliveries violate this rule in three cases: the record was sent too
+recently for a lock to have expired before the second delivery; one member got both with the same
+delivery count, although each acquisition raises the count; or two members got them, the second with
+the higher count, and the broker afterwards confirmed an acknowledgement of the first. A member that
+has left acknowledges nothing and acquires nothing. Around a fault of the cluster a broker may have
+taken the record back from a member that had lost its connection. A new leader epoch without a fault
+counts as a fault.
 
 KIP-932 does not promise exact delivery counts: a new leader forgets deliveries that were not
-acknowledged, and a broker takes one back that did not reach its member. So only a count above the
-limit is wrong, or one that did not rise after a confirmed release: a release is confirmed once its
-count is durable, and every later delivery counts on from there, on a new leader too. Where an
-answer may be late, the delivery may be from before the release: that is not proven either. A killed
-member may have been given a record without recording it.
+acknowledged, and a broker does not count a delivery that did not reach its member. So only two
+counts are wrong: one above the limit, and one that did not rise after a confirmed release. A broker
+confirms a release once its count is durable, and every later delivery counts on from there, on a
+new leader too. Where an answer may be late, the delivery may precede the release, which leaves the
+anomaly unproven. A killed member may have been given a record without recording it.
 """
 
 from __future__ import annotations
@@ -96,13 +96,14 @@ LATE: Final = 5 * 10**9
 """Nanoseconds by which a loaded broker may notice an expired lock late."""
 KILL: Final = "broker-kill"
 KILLS: Final = (KILL, "broker-restart", "rolling-restart")
-"""Faults after which no broker sends a late answer: it has ended. One that stops hands its
-partitions over while it lives, as does one that led them until the other came back."""
+"""Faults after which no broker sends a late answer, because the broker has ended. A broker that
+stops in an orderly way hands its partitions over while it still answers, and so does one that led
+them until the preferred leader came back."""
 
 
 def kernel(view: PartitionView) -> Iterator[Finding]:
-    """Follows every record that members of a group acquired on a cluster, and looks for those that
-    none did."""
+    """Follows every record that members of a group acquired on a cluster, and looks for records
+    that no member acquired."""
     for generation in every(view):
         log = log_of(view, generation)
         for group, rows in _groups(view, generation).items():
@@ -151,8 +152,8 @@ def _not_in_time(view: PartitionView, group: str, cluster: str, first: int) -> U
 
 
 def _explained(taken: Taken, rows: Sequence[Read], found: Finding) -> Finding:
-    """With the loss that left the group beyond what replaced it: before, it had got as far as the
-    end of all that the finding is about."""
+    """The finding with the loss that explains it: the group had already read to the end of these
+    offsets, then an election lost their records, and other records took the offsets."""
     if not taken or not isinstance(found, Found) or found.kind not in (AGAIN, NEVER, START):
         return found
     count = found.evidence.get("records", 1)
@@ -165,7 +166,7 @@ def _explained(taken: Taken, rows: Sequence[Read], found: Finding) -> Finding:
 
 
 def _groups(view: PartitionView, generation: LogGeneration) -> Mapping[str, Sequence[Read]]:
-    """What members did in a log generation, by group."""
+    """The rows of share-group members in a log generation, by group."""
     known = generations(view)[generation.cluster]
 
     def of_it(row: Read) -> bool:
@@ -177,8 +178,8 @@ def _groups(view: PartitionView, generation: LogGeneration) -> Mapping[str, Sequ
 
 
 def _earlier(view: PartitionView, generation: LogGeneration, group: str) -> bool:
-    """Whether a group was on a cluster before its log was truncated: what it is done with need not
-    be of this log."""
+    """Whether a group read this log before its truncation: then its start offset may count records
+    that the truncation removed."""
     return any(
         (r.cluster, r.group) == (generation.cluster, group) and r.time < generation.began
         for r in view.shares
@@ -220,7 +221,7 @@ def _again(
     if len(ends):
         member = _members([*ends.reads, *answers.reads])
         same = member[ends.read[first]] == member[len(ends.reads) + answers.read]
-        # A member that asked to end a record has given it away with that, whatever it asks then.
+        # A member that asked to end a record holds it no more, whatever the member asks afterwards.
         own = same & ~_ending(answers)
         since = np.where(own, ends.asked[first] - 1, ends.returned[first])
         over |= (first >= 0) & (answers.asked > since)
@@ -276,7 +277,7 @@ def _holders(view: PartitionView, cluster: str, rows: Sequence[Read], got: Deliv
     if not suspects:
         return holder
     sender, invoked = planner(got.uid, view.sends), Sends.of(view.sends).column("invoked")
-    # The sender of a record may be unknown; any lock may have expired then.
+    # If the sender of a record is unknown, any lock may have expired.
     expires = np.where(sender >= 0, np.append(invoked, 0)[sender] + SHARE_LOCK_MS * 10**6, 0)
     seen, theirs = _by_member_and_offset(suspects.keys(), rows)
     pairs = (combinations(deliveries.tolist(), 2) for deliveries in suspects.values())
@@ -326,11 +327,13 @@ def _asked(mine: Sequence[Read], kinds: Collection[str], until: int) -> bool:
 
 
 def _confirmed_later(one: Read, other: Read, mine: Sequence[Read]) -> bool:
-    """Whether a member that was given a record held it until after another, later delivery: a
-    broker confirmed that. `mine` is what the member did with the record since.
+    """Whether a member still held a record after another, later delivery of it, because a broker
+    confirmed the member's acknowledgement afterwards. `mine` are the member's rows for the record
+    since its own delivery.
 
-    Only a higher delivery count is that of a later delivery: a broker lowers the count of a record
-    that it takes back, and the other member may have had it before.
+    Only a higher delivery count proves that the other delivery was later: a broker lowers the count
+    of a record that it takes back, so with a lower count the other member may have had the record
+    first.
     """
     if other.time < one.returned or other.position <= one.position:
         return False
@@ -342,7 +345,7 @@ def _confirmed_later(one: Read, other: Read, mine: Sequence[Read]) -> bool:
 
 
 def _twice(got: Delivered) -> Bools:
-    """Deliveries of what the same poll had delivered before."""
+    """Deliveries of records that the same poll had delivered already."""
     order = np.lexsort((got.offset, got.read))
     twice = np.zeros(len(got), np.bool_)
     twice[order[1:]] = (np.diff(got.offset[order]) == 0) & (np.diff(got.read[order]) == 0)
@@ -369,8 +372,8 @@ def _finished(
     """Per delivered record, when it was finished (FOREVER: never), and the row of `ends` that
     finished it (-1: the group's start offset had passed it).
 
-    The start offset also follows the log's: that finishes what was deleted, and proves nothing of
-    it.
+    When the log start rises, the group's start offset follows it. That finishes the deleted
+    records, but proves nothing about them.
     """
     first = _first(got.offset, ends, ends.returned)
     same = first >= 0
@@ -402,9 +405,9 @@ def _held(got: Delivered, late: Bools, answered: Delivered) -> Bools:
 def _fresh(
     view: PartitionView, cluster: str, got: Delivered, late: Bools, finished: Ints, own: Bools
 ) -> tuple[Bools, Bools]:
-    """The late deliveries that their member cannot have fetched before the record was done with;
-    and those that it can have fetched then only because of a fault. `own`: the member had ended the
-    record itself."""
+    """Two columns about the late deliveries: those that the member cannot have fetched before the
+    record was finished, and those that it can have fetched by then only because of a fault. `own`:
+    the member had ended the record itself."""
     fresh, unproven = np.zeros(len(got), np.bool_), np.zeros(len(got), np.bool_)
     if not late.any():
         return fresh, unproven
@@ -430,7 +433,8 @@ def _fresh(
 
 
 def _disturbed(view: PartitionView, generation: LogGeneration, got: Delivered, row: int) -> str:
-    """What may have delayed a delivery since the record was delivered first."""
+    """The faults, or else the new leader, that may have delayed a delivery since the record was
+    first delivered."""
     first, end = got.returned[got.offset == got.offset[row]].min(), got.returned[row]
     faults = _faults(view, generation.cluster, int(first), int(end))
     return ", ".join(f"{w.fault} ({w.id})" for w in faults) or "the partition got a new leader"
@@ -445,9 +449,9 @@ def _members(reads: Sequence[Read]) -> Ints:
 
 
 def _faults(view: PartitionView, cluster: str, start: int, end: int) -> Sequence[Window]:
-    """The faults that touched the cluster between two times, or shortly before.
-    What breaks a link to another cluster leaves the members' connections alone, as does what only
-    changes topics, or ends a mirror that reads the cluster."""
+    """The faults that touched the cluster between two times, or shortly before. Left out are faults
+    that do not touch the members' connections: of a link to another cluster, of topics only, and
+    the end of a mirror that reads the cluster."""
     return [
         w
         for w in view.windows
@@ -460,17 +464,17 @@ def _faults(view: PartitionView, cluster: str, start: int, end: int) -> Sequence
 
 
 def _calm(view: PartitionView, cluster: str, start: int, end: int) -> bool:
-    """Whether no fault touched the cluster between two times, nor shortly before; and whether the
-    partition kept its leader, as far as that was sampled."""
+    """Whether no fault touched the cluster between two times or shortly before, and the partition
+    kept its leader as far as the samples show."""
     since = start - SHARE_LOCK_MS * 10**6
     return not _faults(view, cluster, start, end) and not _led_anew(view, cluster, since, end)
 
 
 def _prompt(view: PartitionView, cluster: str, start: int, end: int) -> bool:
-    """Whether no answer of a broker was late: nothing happened to the cluster, or brokers were
-    killed, which answer no more. A member asks the next leader only when it has handed over what
-    the one before had answered. Of a broker that lives it may get an answer after that of the next
-    leader: so only one new leader, that of a kill, proves no such answer."""
+    """Whether no broker's answer was late: nothing happened to the cluster, or the affected brokers
+    were killed and answer no more. A member asks the next leader only once it has handed over the
+    previous leader's records. The answer of a previous leader that still lives may arrive after
+    that of the next leader, so at most one new leader, the one after a kill, is accepted."""
     faults = {each.fault for each in _faults(view, cluster, start, end)}
     if not faults or not faults <= {*KILLS}:
         return _calm(view, cluster, start, end)
@@ -492,7 +496,8 @@ def _led_anew(view: PartitionView, cluster: str, start: int, end: int) -> int:
 def _unacquired(
     generation: LogGeneration, rows: Sequence[Read], got: Delivered
 ) -> Sequence[Finding]:
-    """Confirmed acknowledgements by a member that did not have the record, or not any more."""
+    """Confirmed acknowledgements by a member that had not acquired the record, or no longer held
+    it."""
     answers = _of(rows, *CONFIRMED)
     if not len(answers):
         return []
@@ -508,14 +513,15 @@ def _unacquired(
 
 
 def _acquired_at(got: Delivered, renewed: Delivered, answers: Delivered) -> Ints:
-    """Per confirmed acknowledgement, when its member last was given the record, or had its lock
-    renewed, before it asked; -1 if it never was, or had given it back since."""
+    """Per confirmed acknowledgement, the last time before the request at which its member acquired
+    the record or renewed its lock; -1 if the member never did, or released the record
+    afterwards."""
     member = _members([*got.reads, *renewed.reads, *answers.reads])
     edges = np.cumsum([0, len(got.reads), len(renewed.reads)])
     of_answers = member[answers.read + edges[2]]
     gave_back = np.array([read.kind != "renewed" for read in answers.reads], np.bool_)
     back = np.flatnonzero(gave_back[answers.read])
-    # In this order at one time: was given it, asks, has given it back.
+    # At equal times the order is: acquired, acknowledges, released.
     given, asks, returns = range(3)
     step = np.repeat(
         [given, given, asks, returns], [len(got), len(renewed), len(answers), len(back)]
@@ -572,9 +578,9 @@ def _miscounted(
 def _not_risen(
     view: PartitionView, cluster: str, rows: Sequence[Read], got: Delivered, counts: Ints
 ) -> tuple[Bools, Bools]:
-    """Deliveries to a member that had released the record, with confirmation, and whose count is
-    not above the one that it had then; and those that may be from before the release because of a
-    fault."""
+    """Deliveries after a confirmed release whose delivery count did not rise above the count before
+    it, in two columns: the proven ones, and those that a fault may have delayed from before the
+    release."""
     released = _of(rows, "released")
     member, began = _members(got.reads)[got.read], got.asked
     order = np.lexsort((got.returned, member, got.offset))
@@ -605,8 +611,8 @@ def _starts(
     group: str,
     rows: Sequence[Read],
 ) -> Iterator[Finding]:
-    """Start offsets above the end of the log, or above a high watermark that was sampled later; and
-    those that went back."""
+    """Start offsets that are above the end of the log, that are above a later sampled high
+    watermark, or that went back."""
     reported = sorted((r for r in rows if r.kind == "settled"), key=attrgetter("returned"))
     whole = FOREVER if log is None or not log.whole else log.replica.end
     for number, row in enumerate(reported):
@@ -627,8 +633,8 @@ def _starts(
 
 
 def _high_watermark(view: PartitionView, generation: LogGeneration, row: Read) -> int:
-    """A high watermark that the partition's leader had not passed when a start offset was answered:
-    that of the next sample, if nothing happened meanwhile; else FOREVER."""
+    """An upper bound of the high watermark at the time when a start offset was answered: the next
+    sample, if no fault came between them; else FOREVER."""
     marks = marks_in(view, generation)
     if marks is None:
         return FOREVER
@@ -638,8 +644,8 @@ def _high_watermark(view: PartitionView, generation: LogGeneration, row: Read) -
 
 
 def _stays(view: PartitionView, row: Read, highest: Read, later: Sequence[Read]) -> bool:
-    """Whether a start offset that is lower than before is no stale answer: a coordinator that was
-    disconnected or suspended may still answer what it knew."""
+    """Whether a start offset that went back is a real anomaly. A coordinator that was disconnected
+    or paused may still answer with its old state."""
     return _calm(view, row.cluster, highest.time, row.returned) or all(
         r.position < highest.position for r in later
     )
@@ -652,8 +658,8 @@ def _done_with(
     group: str,
     rows: Sequence[Read],
 ) -> Sequence[Finding]:
-    """What the group is done with and was never given, or was given and never asked to be rid
-    of."""
+    """Records below the group's start offset that no member ever acquired, or that no member asked
+    to accept or reject."""
     if _last_cluster(view, group) != generation.cluster:
         return []
     ends = [row.position for row in rows if row.kind == "settled"]
@@ -666,7 +672,7 @@ def _done_with(
     done = offsets < max(ends)
     before = _done_before(view, generation, rows, offsets, uids)
     findings = _missed_by(generation, rows, offsets[done & ~before], uids[done & ~before])
-    # Nobody waits for the rest of a cluster that was given up.
+    # On a cluster that was given up, no run waits until the group has read the rest.
     later = offsets[~done] if generation.lost is None else offsets[:0]
     waiting = later[~among(later, distinct(_of(rows, "acquire").offset))]
     if len(waiting):
@@ -687,8 +693,8 @@ def _done_before(
     offsets: Ints,
     uids: Ints,
 ) -> Bools:
-    """Per record, whether it is below where a group began here after a failover, as far as that is
-    seen, and the group was done with it on another cluster."""
+    """Per record, whether the group had finished it on another cluster, and began here above it
+    after a failover, as far as the rows show."""
     first = int(_of(rows, "acquire").offset.min(initial=FOREVER))
     elsewhere = [
         row
@@ -707,8 +713,8 @@ def _given_often(row: Read) -> bool:
 def _missed_by(
     generation: LogGeneration, rows: Sequence[Read], offsets: Ints, uids: Ints
 ) -> list[Finding]:
-    """Of records that a group is done with, those that it had not been given when it was first
-    seen to be done with them, and those that it had not been asked to be done with then."""
+    """Two columns about finished records: those that no member had acquired when the group's start
+    offset was first seen above them, and those that no member had asked to end by then."""
     passed = _passed(offsets, rows)
     got = _begun(offsets, _of(rows, "acquire")) <= passed
     asked = _begun(offsets, _of(rows, "accept", "reject", *ENDS)) <= passed

@@ -1,27 +1,26 @@
-"""Plans what is judged of a run directory: which replicas (`captures`), split by which promotions
-(`partition_events`) and windows.
+"""Plans the judgement of a run directory: the replicas that represent each cluster (`captures`),
+the promotions that split them into eras (`partition_events`), and the windows of faults.
 
-Clients of a run promise progress once all faults have ended and were seen to be healed, on the
-cluster where they are in the end, as long as that cluster lives and none of its brokers died by
-itself. Producers, relays and programs are stopped when the run settles; readers read on until its
-logs are captured. A run that did not get that far has no end of the wait, so nothing is promised in
-it.
+Clients of a run promise progress once all faults have ended and their heals were confirmed. The
+promise holds on the cluster where the clients end up, as long as that cluster lives and none of its
+brokers died by itself. Producers, relays and programs stop when the run settles; readers read on
+until the logs are captured. A run that ended before that time promises nothing.
 
 Where programs name the topics, a topic is at home on the cluster on which they wrote it first.
-Recorders know when a batch was first asked to be written to a topic of their cluster, and when one
-was first accepted. A topic that nobody wrote, or whose writers were not recorded, is at home on the
-cluster that has it and that no link leads to from another one that has it. So is a topic that was
-written only after a failover had promoted it. A topic is judged where this leaves no doubt. The
-others are named, and make the verdict unknown:
+Recorders know when a program first sent a batch to a topic of their cluster, and when the cluster
+first accepted one. Some topics have no recorded writer, or were written only after a failover had
+promoted them. Such a topic is at home on the cluster that has it and that no link reaches from
+another cluster that has it. A topic is judged where its home is certain. The others are named, and
+make the verdict unknown:
 
 - one that was written on a second cluster before a failover had promoted it there: a mirror may
-  have carried the records of one into those of the other, and nothing says which copy is meant;
-- one that only a failback carried on from its home, against the links of the topology;
-- one that its home has no log of: it was deleted, and its copies have nothing to be compared with;
-- one whose name Kafka or a mirror uses for itself: mirrors do not carry it.
+have mixed the records of both, and which copy counts is unknown; - one that only a failback carried
+away from its home, against the direction of the topology's links; - one whose home has no log of
+it: the topic was deleted, and its copies have nothing to be compared with; - one whose name Kafka
+or a mirror uses for itself: mirrors do not carry it.
 
-A topic that a program deleted itself, on whatever cluster, is named and not judged, and the verdict
-rests on the others: its records were to go, and another topic may have its name since.
+A topic that a program deleted on any cluster is named and not judged, and the verdict rests on the
+others. The program wanted the records gone, and a new topic may have the same name since.
 """
 
 from __future__ import annotations
@@ -88,14 +87,14 @@ SETTLES: Final = "settling"
 ENDS: Final = "capturing logs"
 Kind = Literal["reader", "group", "share", "producer", "program"]
 _LONGEST: Final = 1e9
-"""Seconds: a longer wait is as good as one for ever."""
+"""Seconds. A longer wait counts as endless."""
 _OPTIONS: Final = {"rate": 20.0, "hold": 2.0, "timeout": 10.0, "commit_every": 1.0}
-"""The workloads' defaults of options that make a client stand still for a while."""
+"""Defaults of the workload options that make a client pause, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wait:
-    """Since when clients promise progress, when each kind is stopped, and on which clusters."""
+    """When clients begin to promise progress, when each kind is stopped, and on which clusters."""
 
     since: int
     settles: int
@@ -120,10 +119,10 @@ def awaited(
         found = _of(name, spec, run, homes, events, wait)
         if found is None:
             continue
-        if spec.kind == "relay":  # it consumes in a group, and produces under its own name
+        if spec.kind == "relay":  # a relay consumes in a group, and produces under its own name
             yield replace(found, client=name, kind="producer", until=found.since, group="")
             found = replace(found, produces=False)
-        if not found.group or (found.group, found.home) not in seen:  # members are one client
+        if not found.group or (found.group, found.home) not in seen:  # all its members: one client
             seen.add((found.group, found.home))
             yield found
     yield from _mirrors(run, wait)
@@ -204,7 +203,8 @@ def _of(
 
 
 def _within(spec: WorkloadSpec, run: Run) -> float:
-    """Seconds in which it has to make progress: its own, or the scenario's."""
+    """Seconds within which the workload's clients must make progress: the workload's own limit,
+    else the scenario's."""
     own = spec.progress_within
     return run.scenario.progress_within if own is None else own
 
@@ -216,7 +216,7 @@ def _read(spec: WorkloadSpec, homes: Mapping[str, str]) -> frozenset[str]:
 
 
 def among(homes: Mapping[str, str], topics: Iterable[str]) -> frozenset[str]:
-    """These topics; where they are topics of any name, all that are judged."""
+    """These topics; of programs that name topics freely, all judged topics."""
     named = frozenset(topics)
     return frozenset(homes) if ANY_NAME in named else named
 
@@ -251,8 +251,8 @@ def _reads_only(spec: WorkloadSpec) -> bool:
 
 
 def _stands_still(spec: WorkloadSpec) -> float:
-    """Seconds for which its options let it stand still: between two operations, with a transaction
-    held open, between two commits."""
+    """Seconds for which the options let a client pause: between two operations, with an open
+    transaction, between two commits."""
     if _reads_only(spec):
         return _number(spec, "commit_every")
     if spec.kind in PRODUCERS or spec.kind == "relay":
@@ -276,13 +276,13 @@ _SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """Everything about one run that is not a row: small, and sent to where its partitions are put
-    together.
+    """Everything about one run except its rows: small, and sent to the Spark tasks that assemble
+    its partitions.
 
     `damage` lists the parts of the directory that could not be read while planning.
     `partition_facts` has the partitions that were captured or that an event names. `earlier` are
-    replicas of captures before the last one of a cluster that was truncated. `deleted` are topics
-    that programs deleted, with what is said of them.
+    replicas of captures before the last one of a cluster that was truncated. `deleted` maps each
+    topic that programs deleted to the reason that the document gives.
     """
 
     facts: RunFacts
@@ -404,8 +404,8 @@ def _drained(events: Sequence[Event]) -> frozenset[str]:
 
 
 def _values(scenario: Scenario) -> Mapping[str, Values]:
-    """What each client of a producing workload writes; what a test writes through linkflap's API is
-    its own."""
+    """The values that each client of a producing workload writes. Values that a test writes through
+    linkflap's API are unknown."""
     return {
         name: _written(
             scenario.seed,
@@ -426,7 +426,7 @@ def _written(seed: int, size: int, keys: int, skew: float, tombstones: float) ->
 
 
 def _option(workload: WorkloadSpec, name: str, default: float, low: float, high: float) -> float:
-    """A number that says what producers wrote."""
+    """A numeric option of a producing workload, checked against its range."""
     value = workload.options.get(name, default)
     if not isinstance(value, int | float) or not low <= value <= high:
         raise InputError(
@@ -447,7 +447,7 @@ def _copying(workloads: Sequence[WorkloadSpec]) -> Iterator[Copying]:
 
 
 def _elsewhere(topology: Topology, events: Sequence[Event]) -> Iterator[Damage]:
-    """Promotions and truncations of clusters that the run does not have."""
+    """Promotions and truncations that name a cluster outside of the run's topology, as damage."""
     known = [cluster.name for cluster in topology.clusters]
     for event in events:
         if (
@@ -462,10 +462,10 @@ def _elsewhere(topology: Topology, events: Sequence[Event]) -> Iterator[Damage]:
 
 
 def _deaths(events: Sequence[Event], captured: Sequence[Bounds]) -> Mapping[str, int]:
-    """cluster -> when it died (ns): one whose broker died by itself, or the source of a forced
-    failover, whether that was completed, refused, or neither.
+    """cluster -> time of its death (ns). A cluster died if a broker of it died by itself, or if it
+    was the source of a forced failover, whether completed, refused, or neither.
 
-    Left out: clusters of which the last capture found a broker alive.
+    Clusters are left out if their last capture found a broker alive.
     """
     living = {bounds.cluster for bounds in captured if bounds.alive}
     died = {e.cluster: e.time for e in of_kind(events, happened.BrokerDied)}
@@ -475,7 +475,7 @@ def _deaths(events: Sequence[Event], captured: Sequence[Bounds]) -> Mapping[str,
 
 
 def _refused(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
-    """The sources of failovers that were refused, and when those had begun."""
+    """The sources of refused failovers, and the times at which those failovers began."""
     for refused in of_kind(events, happened.FailoverRefused):
         begun = [
             e.time
@@ -498,8 +498,8 @@ def _killed(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
 
 
 def _windows(events: Sequence[Event], ended: int) -> list[Window]:
-    """Fault windows by start; one without a recorded end ended with its heal, else it is open until
-    the run's end."""
+    """Fault windows by start. A window without a recorded end ends with its fault's heal, else with
+    the run."""
     ends = {
         e.id: e.time
         for kind in (happened.FaultHeal, happened.FaultEnd)
@@ -521,8 +521,8 @@ def _windows(events: Sequence[Event], ended: int) -> list[Window]:
 
 
 def _lost(fault: happened.FaultStart, bite: happened.FaultBite | None) -> tuple[Loss, ...]:
-    """What an unclean election took away, by its bite. One of an older version dates no election:
-    it was measured right after it."""
+    """The losses of an unclean election, as its bite recorded them. Bites of older versions have no
+    time of the election; they were measured right after it."""
     if bite is None or _impossible(bite, fault.time):
         return ()
     cluster = fault.on.cluster
@@ -545,13 +545,14 @@ def _lost(fault: happened.FaultStart, bite: happened.FaultBite | None) -> tuple[
 
 
 def _began(events: Sequence[Event], bite: happened.FaultBite) -> int:
-    """When the fault of a bite began; the time of the bite if nobody wrote that down."""
+    """The start of the fault that a bite belongs to; the time of the bite if the start was not
+    recorded."""
     starts = of_kind(events, happened.FaultStart)
     return next((start.time for start in starts if start.id == bite.id), bite.time)
 
 
 def _impossible(bite: happened.FaultBite, began: int) -> str:
-    """Why what a bite lists is not believed; empty where it is."""
+    """Why the losses that a bite lists are impossible; empty if they are possible."""
     count = 0
     for lost in bite.lost or ():
         if not began <= lost.elected <= bite.time:
@@ -583,8 +584,8 @@ def _measured(measured: object) -> Sequence[tuple[str, int, int, int]]:
 
 
 def _took_effect(events: Sequence[Event], fault: happened.FaultStart) -> bool:
-    """Whether a failover that had begun promoted, or a reversal truncated or started anything.
-    True for other faults."""
+    """Whether a failover promoted anything, or a reversal truncated or started anything, once it
+    had begun. True for all other faults."""
     if fault.name.fails_over:
         done = of_kind(events, happened.Failover)
         return any(e.link == fault.target and e.time >= fault.time for e in done)
@@ -617,8 +618,8 @@ class FirstWrite:
 
 @dataclass(slots=True, kw_only=True)
 class Homes:
-    """The home of each topic that is judged, and why others are not; `deleted`: those that programs
-    deleted themselves, with what is said of them."""
+    """The home of each judged topic, and the reason why each other topic is not judged; `deleted`:
+    the reason for each topic that programs deleted themselves."""
 
     of: dict[str, str] = field(default_factory=dict)
     doubts: list[str] = field(default_factory=list)
@@ -628,8 +629,8 @@ class Homes:
 def inferred_homes(
     topology: Topology, events: Sequence[Event], captured: Mapping[str, Collection[str]]
 ) -> Homes:
-    """The homes of topics in a run whose topics have any names; `captured`: by cluster, the topics
-    of which it has a log."""
+    """The homes of topics in a run whose programs name topics freely; `captured`: per cluster, the
+    topics of which a log was captured."""
     homes, writes = Homes(), _first_writes(events)
     on_disk = {topic for topics in captured.values() for topic in topics}
     _find_deleted(events, captured, homes)
@@ -647,9 +648,9 @@ def inferred_homes(
 def judged_events(
     topology: Topology, events: Sequence[Event], homes: Mapping[str, str]
 ) -> Sequence[Event]:
-    """Events without the promotions of topics that are not judged, and of those that are at home
-    where a link leads: MirrorMaker's failover promotes all that its destination has, and these came
-    over no link."""
+    """The events without promotions of topics that are not judged, or that are at home on the
+    promoted cluster. A failover of MirrorMaker promotes every topic of its destination, also those
+    that came over no link."""
     over = {link.name for link in topology.links}
 
     def judged(event: Promotion) -> bool:
@@ -678,7 +679,7 @@ def _find_deleted(
 
 
 def _first_writes(events: Sequence[Event]) -> Mapping[str, Sequence[FirstWrite]]:
-    """By topic, the first on each cluster that wrote it, the earliest first."""
+    """Per topic, its first write on each cluster, the earliest first."""
     found: dict[str, list[FirstWrite]] = {}
     for report in of_kind(events, WireRecorded):
         for topic, (asked, accepted) in (report.written or {}).items():
@@ -702,7 +703,7 @@ def _find_home(
 ) -> None:
     having = [c.name for c in topology.clusters if topic in captured.get(c.name, ())]
     promoted = [e for e in of_kind(events, Promotion) if e.topic == topic]
-    # what nobody wrote before its failover came from where its mirror did
+    # a topic that nobody wrote before its failover came from the mirror's source
     mirrored = bool(writes) and _written_after(writes[0], promoted, having)
     home = writes[0].cluster if writes and not mirrored else _upstream(topology, having)
     for other in (write for write in writes if write.cluster != home):
@@ -730,7 +731,8 @@ def _find_home(
 
 
 def _only_failed_back(topology: Topology, home: str, promotions: Iterable[Promotion]) -> bool:
-    """Whether a mirror against the links of the topology carried a topic on from its home."""
+    """Whether only a mirror against the direction of the topology's links carried a topic away from
+    its home."""
     links = {link.name for link in topology.links}
     return any(e.link not in links and e.between.source == home for e in promotions)
 
@@ -738,8 +740,8 @@ def _only_failed_back(topology: Topology, home: str, promotions: Iterable[Promot
 def _written_after(
     write: FirstWrite, promotions: Iterable[Promotion], sources: Collection[str] | None = None
 ) -> bool:
-    """Whether a failover promoted the topic on a cluster before that accepted a write; `sources`:
-    one away from any of these."""
+    """Whether a failover promoted the topic on a cluster before the cluster accepted a write;
+    `sources`: only failovers away from these count."""
     times = [
         each.time
         for each in promotions

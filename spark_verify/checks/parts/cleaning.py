@@ -1,6 +1,6 @@
 """The effects of Kafka's log cleaner on a log (cleanup.policy=compact; `LogCleaner`, `Cleaner`,
-`MemoryRecords.filterTo`); and which records of a mirrored range may have been there and are gone,
-by a cleaner, retention or DeleteRecords.
+`MemoryRecords.filterTo`). Decides which missing records of a mirrored range a cleaner, retention or
+DeleteRecords may have removed.
 
 A cleaner removes records, and so changes bytes, count and CRC. It also writes a delete horizon into
 batches with tombstones or markers (KIP-534, attributes bit 6), instead of the base timestamp.
@@ -11,12 +11,13 @@ those agree, and the maximum timestamp where it is that of every record (LogAppe
 becomes that of the records that are left.
 
 Every broker cleans its own log, at its own time, below its first open transaction and never in the
-active segment; it notes in a checkpoint how far it came. But all may remove only the same records:
-one whose key a later record below that has, which was not aborted; a tombstone after
-delete.retention.ms; aborted records; and records without a key. A marker goes when no batch of its
-transaction is left, and of each producer that a broker remembers the last batch stays, even if it
-is empty (KIP-98). So the last record of each key is on every replica, and at the other end of a
-mirror that keeps offsets, and two logs have the same content at one offset.
+active segment, and writes its progress to a checkpoint. But all brokers may remove only the same
+records: a record whose key occurs again below the checkpoint in a record that was not aborted; a
+tombstone after delete.retention.ms; aborted records; and records without a key. A cleaner removes a
+marker once no batch of its transaction is left. It keeps the last batch of each producer that the
+broker remembers, even if that batch becomes empty (KIP-98). So the last record of each key is on
+every replica, and at the other end of a mirror that keeps offsets, and two logs have the same
+content at one offset.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ Explained = Literal["compaction", "nothing", "unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingRecords:
-    """Why one replica lacks records of a batch that another has. `offset` and `uid` are of the
-    first that nothing explains."""
+    """Why one replica lacks records of a batch that another has. `offset` and `uid` name the first
+    unexplained record."""
 
     explained: Explained
     offset: int = -1
@@ -81,14 +82,15 @@ class MissingRecords:
 
 
 class Cleaned:
-    """What cleaners may have removed from one log, by all that is known to have been in it: its own
-    cluster's replicas, and what of the other end of a mirror it had at the same offsets.
+    """What a cleaner may have removed from one log. The known contents are those of the cluster's
+    replicas, and of the other end of a mirror at the same offsets.
 
-    Below `upto` the cleaner was; it replaces records by later ones below that. It may have been
-    further when its broker was captured or killed, before it noted that. It begins each time at the
-    log's start: then no record before has been replaced below where it was. `expired` is the time,
-    in milliseconds, at which a tombstone was old enough to go; None where that is unknown.
-    `perhaps` are records of which nobody knows whether they were there.
+    The checkpoint `upto` is how far the cleaner came: below it, later records replace earlier ones.
+    The cleaner may have come further, if its broker was captured or killed before the next
+    checkpoint. Each pass begins at the log's start, so a record that such a pass would have
+    removed, but that is still there, disproves it. `expired` is the time in milliseconds at which a
+    tombstone was old enough to be removed; None if unknown. `perhaps` are records that the log may
+    or may not have had.
     """
 
     def __init__(
@@ -108,8 +110,8 @@ class Cleaned:
             self._open = np.append(self._open, np.ones(len(perhaps.key), np.bool_))
 
     def lacks(self, holder: Replica, base: int, others: Ints) -> MissingRecords:
-        """Why the log has, of the records of this batch of another, those at these offsets
-        alone."""
+        """Why the log has only the records at the offsets `others` of a batch that another log has
+        in full."""
         row = int(np.flatnonzero(holder.batches.base_offset == base)[0])
         control, last = int(holder.batches.control[row]), int(holder.batches.last_offset[row])
         if control in (COMMIT, ABORT):
@@ -150,8 +152,8 @@ class Cleaned:
         return np.where(free, 1, np.where(unsure, -1, 0))
 
     def _next(self, keys: Ints, offsets: Ints, *, unended: bool = False) -> Ints:
-        """Per key and offset, the first record behind it that replaces it, or `NOWHERE`; `unended`:
-        that may, once its transaction has ended."""
+        """Per key and offset, the first later record that replaces it, or `NOWHERE`; `unended`: the
+        first one that may replace it once its transaction has ended."""
         which = self._open == unended
         key, offset = self._key[which], self._offset[which]
         every = np.concatenate((key, keys))
@@ -169,8 +171,8 @@ class Cleaned:
         return found
 
     def _passed_over(self, offsets: Ints, replacing: Ints) -> Bools:
-        """Per record, whether one before it is there that a cleaner would have taken that had come
-        as far as what replaces it."""
+        """Per record, whether the log still has an earlier record that a cleaner would have removed
+        if it had come as far as the record's replacement."""
         parts = self._lacking.parts
         if not len(parts.offset) or not (replacing >= self._upto).any():
             return np.zeros(len(offsets), np.bool_)
@@ -184,8 +186,8 @@ class Cleaned:
 def changed_headers(
     names: Sequence[str], ours: Batches, row: int, theirs: Batches, partner: int
 ) -> list[str]:
-    """The fields in which two batches differ. A cleaner may have emptied a marker, which then does
-    not say any more what it was."""
+    """The fields in which two batches differ. A marker that a cleaner has emptied no longer shows
+    its type."""
     emptied = (
         min(ours.count[row], theirs.count[partner]) == 0
         and DATA not in (ours.control[row], theirs.control[partner])
@@ -217,8 +219,9 @@ def _rising(replica: Replica) -> bool:
 
 
 def _aborted(replica: Replica, markers_of: Replica | None = None) -> Ints:
-    """Per record of `parts`: 1 where its transaction was aborted, 0 where it was not, -1 where it
-    has no marker here, or in another log of the same offsets."""
+    """Per record of `parts`: 1 if its transaction was aborted, 0 if not, -1 if the marker is
+    missing. `markers_of` is the log with the markers, if that is another one with the same
+    offsets."""
     batches, offsets = replica.batches, replica.parts.offset
     there = batches if markers_of is None else markers_of.batches
     if not _rising(replica) or not len(batches):
@@ -237,8 +240,8 @@ def _aborted(replica: Replica, markers_of: Replica | None = None) -> Ints:
 
 
 def _replacing(replicas: Sequence[Replica]) -> tuple[Ints, Ints, Bools]:
-    """Key and offset of every record that may replace another, and whether its transaction has no
-    end yet; a cleaner does not look at what was aborted."""
+    """Key and offset of every record that may replace another, and whether its transaction is still
+    open. Aborted records replace nothing."""
     none = np.empty(0, np.int64)
     keys, offsets, unended = [none], [none], [none]
     for replica in replicas:
@@ -251,8 +254,8 @@ def _replacing(replicas: Sequence[Replica]) -> tuple[Ints, Ints, Bools]:
 
 
 def ended_is_there(holder: Replica, row: int, lacking: Replica) -> bool:
-    """Whether a log still has a batch of the transaction that a marker of another log ended: a
-    cleaner takes the marker only when all of that is gone (KIP-98)."""
+    """Whether a log still has a batch of the transaction whose marker only the other log has. A
+    cleaner removes a marker only after all batches of its transaction (KIP-98)."""
     ours, theirs = holder.batches, lacking.batches
     producer, base = ours.producer_id[row], ours.base_offset[row]
     before = (ours.producer_id[:row] == producer) & (ours.control[:row] != DATA)
@@ -263,8 +266,9 @@ def ended_is_there(holder: Replica, row: int, lacking: Replica) -> bool:
 
 
 def last_of_producer(holder: Replica, row: int, lacking: Replica) -> bool:
-    """Whether a batch of one log is the last of its producer, also in another log that lacks it. A
-    marker behind it with a higher epoch, or a reset, is what a broker remembers instead."""
+    """Whether a batch is the last of its producer, both in its own log and in the log that lacks
+    it. If a marker with a higher epoch or a reset follows, the broker remembers that instead of the
+    batch."""
     producer, base = holder.batches.producer_id[row], holder.batches.base_offset[row]
     for batches in (holder.batches, lacking.batches):
         mine = (batches.producer_id == producer) & (
@@ -278,7 +282,7 @@ def last_of_producer(holder: Replica, row: int, lacking: Replica) -> bool:
 
 
 def up_to(replica: Replica, end: int) -> Replica:
-    """What of a log is below an offset."""
+    """The part of a log below an offset."""
     return replace(
         replica,
         batches=replica.batches.take(replica.batches.base_offset < end),
@@ -292,8 +296,9 @@ def gone_tombstones(
     """Per record of one log's `parts` 1 where a tombstone replaced it in the log that lacks both, 0
     where none did, -1 where that cannot be known.
 
-    The first log has all that was mirrored, up to `since`: had it had the tombstone, it would have
-    cleaned that record as well. So it was written behind, and what clients sent there tells.
+    The holder has everything that was mirrored, up to `since`. If the tombstone were among that,
+    the holder's cleaner would have removed the record too. So the tombstone was written from
+    `since` on, and the sends of clients show it.
     """
     batches = lacking.batches
     inside = (batches.base_offset >= since) & (batches.base_offset < upto)
@@ -312,8 +317,8 @@ def gone_tombstones(
 def _tombstones_sent(
     view: PartitionView, replica: Replica, since: int, upto: int
 ) -> tuple[set[int], set[int]]:
-    """The keys of tombstones that clients sent to a log and that can be gone from it: those
-    acknowledged within the offsets, and those that may have been written there."""
+    """The keys of tombstones that clients sent to a log and that its cleaner may have removed, in
+    two columns: acknowledged within the offsets, and possibly written there."""
     expired = tombstones_expired(view, replica)
     known, possible = set[int](), set[int]()
     for send in view.sends:
@@ -366,11 +371,11 @@ def tombstones_expired(view: PartitionView, replica: Replica) -> int | None:
 def kept_since(
     view: PartitionView, mirrored_range: MirroredRange, destination: Log, sent: Ints, position: Ints
 ) -> int:
-    """The first of the source's offsets that the destination may still have, whose log may have
-    lost its beginning.
+    """The first source offset whose record the destination may still have, although the
+    destination's log may have lost its beginning.
 
-    Where offsets move, that of what its log now begins with, for it came in order; `position` says
-    where in `sent` that is.
+    Where the mirror moves offsets, that is the source offset of the first record that the
+    destination still has, because records arrive in order; `position` are their indexes in `sent`.
     """
     start = destination.replica.log_start
     if start <= (mirrored_range.start if view.guarantee.offsets_kept else 0):
@@ -384,13 +389,14 @@ def kept_since(
 def unsettled_payloads(
     view: PartitionView, mirrored_range: MirroredRange, source: Log, uids: Ints
 ) -> Ints:
-    """Payload ids that may have come of a copy which the source has deleted with its log's
-    beginning.
+    """Payload ids whose destination record may be a copy of a source record that was deleted with
+    the beginning of the source's log.
 
-    Where the mirror into the source may write records again, and something happened to it, or names
-    are contents and several records of the source have one. Records come in order, so that before a
-    first copy there are no more different payloads than the source has offsets before it: with as
-    many as are deleted, it is a copy of what the source still has.
+    That can happen in two ways: the mirror into the source may have written records twice around a
+    fault, or payloads are known by content and several source records share one. Records arrive in
+    order, so at most as many different payloads can come before a first copy as the source has
+    offsets before it. Once that number exceeds the deleted offsets, the copy is of a record that
+    the source still has.
     """
     start, contents = source.replica.log_start, source.records.digest[source.visible]
     several = start > 0 and by_content(view) and bool(copies(contents)[1].any())
@@ -410,12 +416,12 @@ def by_content(view: PartitionView) -> bool:
 def deleted_behind(
     view: PartitionView, mirrored_range: MirroredRange, destination: Log, behind: Ints, older: int
 ) -> Ints:
-    """The positions that arrived before the mirror began again, among those behind the front,
-    `older` records before the first.
+    """Of the out-of-order positions `behind`, those that may have arrived before the mirror began
+    again; `older` records precede the first one.
 
-    What is left of a log that lost its beginning may begin in what was mirrored again; the first
-    copies, and what had come after them, are gone. As above: the destination had no more different
-    payloads there than it has deleted offsets.
+    A log that lost its beginning may now begin among records that were mirrored again, with the
+    first copies deleted. As in `unsettled_payloads`, the deleted part had at most as many different
+    payloads as it had offsets.
     """
     if not may_have_repeated(view, mirrored_range.destination):
         return behind[:0]
@@ -423,8 +429,9 @@ def deleted_behind(
 
 
 def may_have_repeated(view: PartitionView, cluster: str, *, but: Collection[str] = ()) -> bool:
-    """Whether a mirror on the way to a cluster delivers at least once, and there was a fault to
-    it, or nobody recorded whether there was; `but`: faults of these names do not count."""
+    """Whether a mirror upstream of a cluster may have written records twice: it delivers at least
+    once, and a fault touched its link, or faults were not recorded. Faults named in `but` do not
+    count."""
     if view.guarantee.offsets_kept or view.guarantee.delivery == "exactly-once":
         return False
     behind = view.upstream(cluster) | {cluster}
@@ -437,9 +444,9 @@ def may_have_repeated(view: PartitionView, cluster: str, *, but: Collection[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleared:
-    """Records that one end of a mirror has and the other lacks where its cleaner has been, as
-    indexes: those that it took or may have taken (`may`), of which `unknown` are those where nobody
-    can know; and those that it never takes (`kept`)."""
+    """Indexes of records that one end of a mirror has and the other lacks below its cleaner's
+    checkpoint. `may`: the cleaner removed them or may have; `unknown`: the part of these that
+    cannot be decided; `kept`: a cleaner never removes them."""
 
     may: Ints
     unknown: Ints
@@ -457,10 +464,10 @@ def cleaned_at_destination(
     """What the destination's cleaner may have taken, among the records that the source sent and
     the destination lacks.
 
-    Where offsets are kept that is all below its checkpoint: `record-equality` compares the records.
-    A planned failover waits until every record has arrived. Else whether a record behind the last
-    that is there had arrived at all is unknown if the mirror may have written records twice, or
-    writes markers, or others wrote there.
+    If the mirror keeps offsets, those are all records below the checkpoint: `record-equality`
+    compares them. A planned failover waits until every record has arrived. Otherwise a record
+    behind the destination's last one may never have arrived, which is unknown if the mirror may
+    have written records twice or writes markers, or if others wrote there.
     """
     upto = cleaned_up_to(view, destination)
     end = min(upto, mirrored_range.end)
@@ -481,7 +488,8 @@ def cleaned_at_destination(
         at=arrived_at,
         since=since,
         others=others,
-        # All that the source had before a record came before it, however often it came.
+        # Everything that precedes a record on the source arrived before it, however often the
+        # mirror wrote it.
         least=None if once else np.arange(len(sequence)),
         deleted=None
         if once
@@ -497,8 +505,8 @@ def cleaned_at_destination(
 def _deleted_before(
     view: PartitionView, mirrored_range: MirroredRange, source: Replica, destination: Replica
 ) -> Bools:
-    """Per record of the source, whether its key may have a tombstone that a mirror can have written
-    again behind the record, and that has expired on the destination since."""
+    """Per record of the source, whether the mirror may have repeated an earlier tombstone of its
+    key behind the record, which has expired on the destination since."""
     if not view.recorded and cleaned_up_to(view, source):
         return np.ones(len(source.records), np.bool_)
     parts, expired = source.parts, tombstones_expired(view, destination)
@@ -545,8 +553,8 @@ def cleaned_up_to(view: PartitionView, replica: Replica) -> int:
 
 
 def _below(at: Ints, compacted: int, end: int) -> Ints:
-    """The records without an offset in a log that come behind one below `compacted`; behind the
-    last one that has one, as many as there are offsets before `end`."""
+    """The missing records (without an offset in the log) whose predecessor is below `compacted`.
+    Behind the last present record, at most as many as there are offsets before `end`."""
     present, missing = np.flatnonzero(at >= 0), np.flatnonzero(at < 0)
     index = np.searchsorted(present, missing)
     before: Ints = np.concatenate(([-1], at[present]))[index]
@@ -557,13 +565,14 @@ def _below(at: Ints, compacted: int, end: int) -> Ints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lacking:
-    """One end of a mirror, and the offset of what was mirrored there (`at`, -1: none).
+    """The end of a mirror that lacks records. `at` are the offsets of the mirrored records in its
+    log, -1 for a missing one.
 
-    What was missing was behind the record before it and in front of the one after it; without an
-    offset free between them it was never there, if nothing came twice. `least` is None then, else
-    the first offset at which each can have been, wherever the others are; `deleted` says which a
-    tombstone may have replaced that came twice. From offset `since` on clients wrote their own
-    records; -1: everywhere. `others` are clusters from which more came.
+    A missing record was once between its neighbours. If nothing was mirrored twice (`least` is
+    None), it was never there unless an offset is free between them. Otherwise `least` is the first
+    offset at which each record can have been, and `deleted` are the records that a repeated
+    tombstone may have replaced. From offset `since` on clients wrote their own records; -1:
+    everywhere. `others` are the clusters from which other records came.
     """
 
     log: Replica
@@ -593,7 +602,7 @@ def _may_go(
         said[(said == 0) & (anywhere != 0)] = -1
     if lacking.deleted is not None:
         said[(said == 0) & lacking.deleted[asked]] = -1
-    # What was there had an offset that is missing now.
+    # Each removed record had an offset that is now missing, so their number is limited.
     said[np.cumsum(said != 0) > offsets_missing(view, lacking.log)] = 0
     return said
 
@@ -601,7 +610,8 @@ def _may_go(
 def _may_go_from(
     view: PartitionView, lacking: _Lacking, there: tuple[Replica, Bools], asked: Ints
 ) -> Ints:
-    """The same for records that were at these offsets or behind them, as `_at_offsets` has them."""
+    """`_may_go` for records that were at these offsets or behind them, in the form of
+    `_at_offsets`."""
     every, has_key = there
     # What replaced a record may lie above the checkpoint that was copied, or that the bytes show.
     upto = cleaned_up_to(view, lacking.log) if view.recorded else lacking.log.end
@@ -627,15 +637,15 @@ def _may_go_from(
 
 
 def offsets_missing(view: PartitionView, replica: Replica) -> int:
-    """Of how many offsets a log has no record, nor a marker, below its end or where a cleaner
-    was."""
+    """The number of offsets without a record or marker, below the log's end or the cleaner's
+    checkpoint."""
     end = max(replica.end, cleaned_up_to(view, replica))
     return end - int(replica.batches.count.sum())
 
 
 def written_again(view: PartitionView, replica: Replica, rows: Ints, behind: Ints) -> Bools:
-    """Per mirrored record of a log, whether it may be a later copy of one that was there before the
-    record `behind` which it is, and that a cleaner took: both are rows of its records."""
+    """Per mirrored record, whether it may be a second copy, with the first one, before the record
+    `behind`, removed by a cleaner. `rows` and `behind` index the log's records."""
     if not may_have_repeated(view, replica.cluster, but=(PLANNED, FORCED)):
         return np.zeros(len(rows), np.bool_)
     if any(view.compacted.get(cluster) for cluster in view.upstream(replica.cluster)):
@@ -648,7 +658,7 @@ def written_again(view: PartitionView, replica: Replica, rows: Ints, behind: Int
 
 
 def perhaps_again(count: int, cluster: str) -> str:
-    """The reason why records that came late are not judged (`written_again`)."""
+    """The reason why out-of-order records are not judged (`written_again`)."""
     return (
         f"{count} records of {cluster} are behind later ones, where a log is compacted: whether "
         "the mirror wrote them again, and a cleaner took the first copies, cannot be known"
@@ -656,7 +666,7 @@ def perhaps_again(count: int, cluster: str) -> str:
 
 
 class _Offsets:
-    """Per record the first offset at which it can have been, by those before and after it."""
+    """Per record, the first offset at which it can have been, given its neighbours."""
 
     def __init__(self, at: Ints, *, once: bool) -> None:
         present, missing = np.flatnonzero(at >= 0), np.flatnonzero(at < 0)
@@ -675,8 +685,8 @@ class _Offsets:
         )
 
     def beyond(self, rows: Ints, had: Bools) -> Bools:
-        """Which of these rows are more than there is room for between their neighbours, the last
-        ones; `had`: which of them need an offset."""
+        """The last rows that have no room between their neighbours; `had`: the rows that need an
+        offset."""
         gap = self._gap[rows]
         before: Ints = np.cumsum(had) - had
         begin = np.searchsorted(gap, gap)
@@ -684,8 +694,8 @@ class _Offsets:
 
 
 def _at_offsets(holder: Replica, rows: Ints, offsets: Ints) -> tuple[Replica, Bools]:
-    """Records of a log at their offsets in another, as far as their keys were read, and which those
-    are."""
+    """Records of `holder` moved to their offsets in another log, and per row whether its key was
+    read; rows without keys are left out."""
     at = locate(holder.parts.offset, holder.records.offset[rows])
     known = at >= 0
     moved = replace(holder.parts.take(at[known]), offset=offsets[known])

@@ -2,31 +2,33 @@
 the clients' operations in each.
 
 The cluster's last capture shows the last generation. An earlier generation ended with a truncation.
-The capture next to the forced failover of the cluster shows it, else the one right before the
-truncation. Of an earlier generation only offsets above the truncation are judged: everything below
-is still there, and is judged in the next generation.
+Its log is the capture next to the cluster's forced failover, else the capture right before the
+truncation. Only its offsets above the truncation are judged: the log still has everything below,
+which the next generation judges.
 
-During a reversal the cluster is truncated: its brokers are started and serve their old log, then
-the mirror truncates them, then it copies. So a poll or a sample of that time is of the ending log
-generation or of the new one. The event `truncation` has the time of the truncation, but not the
-instant: the mirror's journal has it first, then the harness sees it there, and meanwhile followers
-truncate. And a consumer hands over records that it had fetched before.
+A reversal truncates the cluster: its brokers start and serve their old log, then the mirror
+truncates their logs, then it copies. So a poll or a sample of that time shows either the ending log
+generation or the new one. The time of the event `truncation` is not exact: the mirror's journal has
+the truncation first, the harness reads it there later, and followers truncate meanwhile. A consumer
+also hands over records that it fetched before the truncation.
 
-For records, their content decides. A consumer hands records over in the order in which it fetched
-them, so there is one point in its records that separates the old generation from the new one. That
-point is the recorded truncation. It is later if records follow that only the old generation has
-(fetched before, handed over after), and earlier if one comes before that only the new generation
-has. Once a consumer has got a record of the new generation, or has read the end of the log after
-the truncation, its records of the old generation are no leftovers: they are judged by the new one.
+The content of records decides to which generation they belong. A consumer hands records over in the
+order in which it fetched them, so one point in its records separates the old generation from the
+new one. By default that point is the recorded truncation. The point is later if records that only
+the old generation has follow it (fetched before, handed over after), and earlier if a record that
+only the new generation has precedes it. Once a consumer has got a record of the new generation, or
+has read the end of the log after the truncation, old records that it still returns cannot be
+leftovers: the new generation judges them.
 
-For samples, the first one counts whose high watermark has stepped back from above the truncation,
-among those of the leader epoch of the recorded truncation, and to the truncation if any did (a log
-may be truncated in steps). Otherwise it is the first sample that was not complete by then, unless
-the next one proves that this was too early. A broker truncates the log first and corrects its high
-watermark up to half a second later (`UnifiedLog.truncateTo`), so a sample that was requested after
-the truncation and repeats the one before it can be of the old log generation too. The log start and
-the LSO of the first sample of a generation were requested before its high watermark, and so perhaps
-before the truncation: they are of neither generation.
+The first sample of the new generation is the first one, in the leader epoch of the recorded
+truncation, whose high watermark stepped back from above the truncation. A log may be truncated in
+steps, so a step back to the truncation itself is preferred. If no sample stepped back, the new
+generation begins with the first sample that was not complete at the recorded time, unless the next
+one proves that this was too early. A broker truncates the log first and corrects its high watermark
+up to half a second later (`UnifiedLog.truncateTo`). So a sample that was requested after the
+truncation and repeats its predecessor may still be of the old generation. The log start and the LSO
+of the first sample of a generation were requested before its high watermark, and so perhaps before
+the truncation: they are of neither generation.
 """
 
 from __future__ import annotations
@@ -50,8 +52,8 @@ from linkflap.spark_verify.facts.view import DATA, Bools, Ints, PartitionView, R
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reversal:
-    """A reversal onto a cluster: [start, end] of it, when its truncation to `offset` was noted, the
-    logs before and after."""
+    """A reversal onto a cluster: its [start, end], the recorded `time` of its truncation to
+    `offset`, and the logs before and after."""
 
     start: int
     end: int
@@ -64,8 +66,8 @@ class Reversal:
 def turns(
     generations: Sequence[LogGeneration], logs: Mapping[int, Log | None]
 ) -> Sequence[Reversal]:
-    """The reversals onto a cluster; `logs` show its log generations, those that were truncated as
-    they last were."""
+    """The reversals onto a cluster; `logs` has each generation's log, of an earlier generation as
+    it was before its truncation."""
     return [
         Reversal(
             start=generation.ended,
@@ -80,8 +82,8 @@ def turns(
 
 
 def by_generation(reads: Sequence[Read], reversals: Sequence[Reversal]) -> Sequence[Sequence[Read]]:
-    """What readers of one cluster did in each of its log generations, in the order given; a poll
-    may have parts in two."""
+    """The rows of one cluster's readers, split by log generation, in the given order; a poll may be
+    split between two."""
     found: list[list[Read]] = [[] for _ in range(len(reversals) + 1)]
     rest = list(reads)
     for number, turn in enumerate(reversals):
@@ -104,7 +106,7 @@ def by_generation(reads: Sequence[Read], reversals: Sequence[Reversal]) -> Seque
 
 
 def _parted(reads: Sequence[Read], turn: Reversal) -> Iterator[tuple[list[Read], list[Read]]]:
-    """What each consumer did before and after it saw the truncation."""
+    """Per consumer, its rows before and after it saw the truncation."""
     for rows in consumers(reads):
         index, records = _point(rows, turn)
         old, new = rows[:index], rows[index + 1 :]
@@ -130,14 +132,15 @@ def _part(read: Read, some: slice) -> list[Read]:
 
 
 def _point(rows: Sequence[Read], turn: Reversal) -> tuple[int, int]:
-    """From which row on, and which record in it, a consumer saw the new log generation."""
+    """The first row, and the first record in it, at which a consumer saw the new log generation."""
     old, new = _seen(rows, turn)
     point = next((n for n, row in enumerate(rows) if row.returned > turn.time), len(rows)), 0
     end = 0
     for number, row in enumerate(rows):
         start, end = end, end + len(row.uids)
         if row.time >= turn.time and not len(row.uids):
-            # it looked at the end of the log, or was set to an offset: nothing is left over
+            # the consumer read to the end of the log or was set to an offset: no old records are
+            # left
             return min((number, 0), point)
         first = next(iter(np.flatnonzero(new[start:end] & ~old[start:end]).tolist()), end - start)
         left = np.flatnonzero(old[start : start + first] & ~new[start : start + first])
@@ -148,8 +151,8 @@ def _point(rows: Sequence[Read], turn: Reversal) -> tuple[int, int]:
 
 
 def _seen(rows: Sequence[Read], turn: Reversal) -> tuple[Bools, Bools]:
-    """Per record that was got, whether it shows the log before the truncation, and the one after
-    it. What both have, below the truncation, shows nothing where one of them is torn."""
+    """Per record that was read, whether the log before the truncation has it, and whether the log
+    after it has it. If one of the logs is torn, records below the truncation prove nothing."""
     offsets, uids = (
         np.concatenate([getattr(row, name) for row in rows]) for name in ("offsets", "uids")
     )
@@ -163,8 +166,8 @@ def _seen(rows: Sequence[Read], turn: Reversal) -> tuple[Bools, Bools]:
 
 
 def _holds(log: Log | None, offsets: Ints, uids: Ints, committed: Bools) -> Bools:
-    """Per record that was got, whether a log has it at that offset, and shows it, to those who read
-    `committed` records alone.
+    """Per record that was read, whether a log has it at that offset and shows it to its reader;
+    `committed`: the reader was read_committed.
 
     A transaction that was open where the logs part may have been committed in one and aborted in
     the other.
@@ -193,7 +196,7 @@ def sampled(marks: Watermarks, reversals: Sequence[Reversal]) -> Sequence[Waterm
 
 
 def _without(column: Ints, rows: Sequence[int]) -> Ints:
-    """A column that says nothing (-1) in some rows."""
+    """The column with -1 (unknown) in some rows."""
     column = column.copy()
     column[list(rows)] = -1
     return column
@@ -206,7 +209,7 @@ def _first_of_the_new(marks: Watermarks, turn: Reversal) -> int:
     if first >= len(known):
         return first
     within = (marks.returned > turn.start) & (marks.time < turn.end)
-    # Samples of a leader that did not say its epoch are of the ones around them.
+    # A sample without a leader epoch belongs to the epoch of the samples around it.
     same = (marks.leader_epoch == marks.leader_epoch[first]) | (marks.leader_epoch < 0)
     rows = np.flatnonzero(within & same & known)
     if marks.high_watermark[first] <= turn.offset:
@@ -217,14 +220,14 @@ def _first_of_the_new(marks: Watermarks, turn: Reversal) -> int:
         return following
     high = marks.high_watermark[rows]
     fell = np.flatnonzero((high[1:] < high[:-1]) & (high[:-1] > turn.offset))
-    # A step that ends above the truncation is none of it, where there is one that does not.
+    # A step back that ends above the truncation counts only if no other step goes further.
     whole = fell[high[fell + 1] <= turn.offset]
     fell = whole if len(whole) else fell
     return int(rows[fell[0] + 1]) if len(fell) else first
 
 
 def _next(some: Bools, index: int) -> int:
-    """The index of the next that is one of some, or the end."""
+    """The index of the next true row from `index` on, or the length."""
     return int(next(iter(index + 1 + np.flatnonzero(some[index + 1 :])), len(some)))
 
 
@@ -242,8 +245,8 @@ def _of_the_old(
     """Whether a sample is of the old log generation although it was not complete when the
     truncation was recorded.
 
-    It was under way at that time, or repeats the sample before it; and the next sample that
-    differs, in any leader epoch, is not above the truncation.
+    Such a sample was requested before that time or repeats its predecessor, and the next different
+    sample, in any leader epoch, is not above the truncation.
     """
     before = np.flatnonzero(known[:index])
     repeats = len(before) > 0 and not _other(marks, index)[before[-1]]
@@ -256,8 +259,8 @@ def _of_the_old(
 
 
 def generations(view: PartitionView) -> Mapping[str, Sequence[LogGeneration]]:
-    """Per cluster its log generations in time order; also of clusters that no link leads to but
-    that clients used."""
+    """Per cluster its log generations in time order, including clusters that clients used and no
+    link reaches."""
     known = history(view.partition_facts).generations
     seen = (
         {r.cluster for r in view.replicas}
@@ -304,7 +307,7 @@ def replica_of(view: PartitionView, generation: LogGeneration) -> Replica | None
 
 
 def before_truncation(view: PartitionView, generation: LogGeneration) -> Replica | None:
-    """The last that was captured of a generation before it was truncated."""
+    """The last capture of a generation before its truncation."""
     named = [
         r for r in view.earlier if r.cluster == generation.cluster and r.moment == generation.before
     ]
@@ -359,14 +362,14 @@ def replicas_by_log(view: PartitionView, cluster: str) -> Sequence[Sequence[Repl
 
 
 def log_of(view: PartitionView, generation: LogGeneration) -> Log | None:
-    """The log of a generation, worked out."""
+    """The log of a generation, with its transactions and payloads worked out."""
     replica = replica_of(view, generation)
     return None if replica is None else read(replica)
 
 
 def source_log(view: PartitionView, past: History, cluster: str, number: int) -> Log | None:
-    """The log of a numbered generation; of one that was not captured, what the cluster had in the
-    end."""
+    """The log of a generation by number; if that generation was not captured, the cluster's last
+    log."""
     found = log_of(view, past.generations[cluster][number])
     return found or log_of(view, past.generations[cluster][-1])
 
@@ -374,7 +377,7 @@ def source_log(view: PartitionView, past: History, cluster: str, number: int) ->
 def judged(
     view: PartitionView, judge: Callable[[PartitionView, LogGeneration, Log], Iterable[Finding]]
 ) -> Iterator[Finding]:
-    """What `judge` finds in every generation of which a log was captured, each place once."""
+    """The findings of `judge` in every generation with a captured log, one per offset."""
     for generation in every(view):
         log = log_of(view, generation)
         if log is not None:
@@ -388,9 +391,9 @@ def own(
     *,
     of_readers: bool = False,
 ) -> Iterator[Finding]:
-    """Findings without those below the truncation, which the next generation answers for; those of
-    an earlier capture name it. What readers got belongs to the generation in which they read, at
-    any offset."""
+    """The findings that belong to this generation; those of an earlier capture name it. Findings
+    below the truncation belong to the next generation. A finding about a reader belongs to the
+    generation in which it read, at any offset."""
     replica = replica_of(view, generation)
     for finding in findings:
         if generation.last or not isinstance(finding, Found):
@@ -407,8 +410,8 @@ def not_captured(view: PartitionView, cluster: str) -> Unjudged:
 
 
 def apart(generation: LogGeneration, offsets: Ints) -> Ints:
-    """A column for `runs`: it splits runs at the truncation, because the next generation answers
-    for what is below."""
+    """A column for `runs` that splits runs at the truncation, because the next generation judges
+    the part below."""
     return np.asarray(
         np.arange(len(offsets), dtype=np.int64) + (offsets >= generation.truncated_to)
     )
@@ -440,7 +443,7 @@ def native(generation: LogGeneration, offsets: Ints) -> Bools:
 
 
 def eras_of(generation: LogGeneration, offsets: Ints) -> Ints:
-    """Per offset twice the place of its era, plus one where that is native."""
+    """Per offset, twice the index of its era, plus one if the era is native."""
     starts = np.array([e.start for e in generation.eras], np.int64)
     index = np.maximum(np.searchsorted(starts, offsets, side="right") - 1, 0)
     own_ones = np.array([e.origin == "native" for e in generation.eras], np.int64)
@@ -448,8 +451,8 @@ def eras_of(generation: LogGeneration, offsets: Ints) -> Ints:
 
 
 def promoted_at(view: PartitionView, generation: LogGeneration) -> int:
-    """Where the last part of a log begins that clients have written here since a promotion; 0 if
-    there is none, or the mirror moves offsets."""
+    """The offset from which this cluster's clients wrote since its last promotion; 0 without such
+    records, or if the mirror moves offsets."""
     if not view.guarantee.offsets_kept:
         return 0
     return max((e.start for e in generation.eras[1:] if e.origin == "native"), default=0)
@@ -524,10 +527,10 @@ def of_own_clients(view: PartitionView) -> bool:
 
 
 def compacted(view: PartitionView, replica: Replica) -> int:
-    """The offset below which a log may lack what its cleaner took: as its broker noted, or, of
-    copied logs, as the bytes tell.
+    """The offset below which a cleaner may have removed records: the broker's checkpoint, or for
+    copied logs the bytes show it.
 
-    Nobody but a cleaner leaves a batch with fewer records than offsets.
+    Only a cleaner leaves a batch with fewer records than offsets.
     """
     batches, noted = replica.batches, view.compacted.get(replica.cluster, 0)
     thinned = (
@@ -541,8 +544,9 @@ def compacted(view: PartitionView, replica: Replica) -> int:
 
 
 def thinned_below(view: PartitionView, cluster: str) -> int:
-    """The offset below which a log may lack what its own cleaner took, or that of a cluster that it
-    was mirrored from, before it was copied. Where offsets move: of the other cluster's log."""
+    """The offset below which records may be missing because a cleaner removed them: the cluster's
+    own, or before the copy that of a cluster upstream. Where mirrors move offsets, the offset is
+    one of the upstream log."""
     theirs = max((view.compacted.get(each, 0) for each in view.upstream(cluster)), default=0)
     if view.guarantee.offsets_kept:
         ranges = history(view.partition_facts).mirrored_ranges
