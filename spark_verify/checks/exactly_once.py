@@ -2,20 +2,20 @@
 KIP-447).
 
 A relay (consume, transform, produce, offsets in the transaction) records for every output which
-input it was made from. On its cluster, each input between the group's first offset there and its
-last has exactly one committed output. The last offset follows from the transactions that were
-committed there, by the relay's own word or by the bytes, and from the group's sampled offsets. A
-sampled offset is not below a transaction that the same producer has followed by another: the next
-cannot begin before the markers of the previous one are written, also those of the offsets (KIP-98,
-CONCURRENT_TRANSACTIONS). But once a fault has reached brokers of the cluster, a sample may be an
-earlier offset of the group (KAFKA-15910). Without any sample of the group, the relays' report of
-their own offsets cannot be verified: that is unknown.
+input it was made from. On its cluster, each input between the group's first and last offset has
+exactly one committed output. The last offset follows from the committed transactions, by the
+relay's report or by the bytes, and from the group's sampled offsets. A sampled offset is never
+below that of a transaction which the same producer has followed by another one: the next
+transaction cannot begin before all markers of the previous one are written, including those for
+offsets (KIP-98, CONCURRENT_TRANSACTIONS). But once a fault has reached brokers of the cluster, a
+sample may be an earlier offset of the group (KAFKA-15910). If the group was never sampled, the
+relay's report cannot be verified, and the check is unknown.
 
-No mirror promises this over a failover, because outputs, inputs and group offsets are mirrored
-independently. The check compares payload ids. An input was repeated if it was made into an output
-on the destination although the source's output had arrived already. An input was lost if the group
-has passed it on the destination and its output was lost with the source. Both are counted
-separately.
+No mirror promises exactly-once over a failover, because outputs, inputs and group offsets are
+mirrored independently. The check compares payload ids, and counts two costs separately. An input
+was repeated if the destination made an output from it although the source's output had already
+arrived. An input was lost if the group passed it on the destination and its output was lost with
+the source.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from linkflap.spark_verify.facts.sends_and_reads import Read, Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 Key = tuple[str, str, int, str]
-"""A place, and a cluster."""
+"""A group's input partition, and a cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """Outputs of one input partition on one cluster, and what its transactions there committed, as
-    columns."""
+    """Outputs of one input partition on one cluster, and the offsets that its transactions
+    committed there, as columns."""
 
     parts: Sequence[Mapping[str, Any]] = ()
     torn: bool = False
@@ -76,8 +76,8 @@ class Made:
 
 
 def expected_outputs(key: Key, input_log: Mapping[str, Any], made: Made) -> Iterator[Found]:
-    """What the relay's own cluster owes: one output for each input that was passed, of records that
-    are there."""
+    """Violations on the relay's own cluster: each passed input must have one output, and each
+    output an existing input."""
     offsets, uids, used = input_log["offsets"], input_log["uids"], made.of("input")
     yield from _made_again(key, made)
     at = locate(offsets, used)
@@ -117,7 +117,8 @@ def _made_again(key: Key, made: Made) -> Iterator[Found]:
 
 
 def _passed_to(input_log: Mapping[str, Any], made: Made) -> tuple[int, str]:
-    """How far the group got, and what says so."""
+    """The last offset that the group passed, and its source: a committed transaction or a
+    sample."""
     claimed, sampled = (
         int(values.max(initial=-1)) for values in (made.of("position"), input_log["sampled"])
     )
@@ -141,8 +142,8 @@ def _lost_outputs(key: Key, offsets: Ints, uids: Ints, **evidence: object) -> It
 
 
 def _offsets_behind(key: Key, input_log: Mapping[str, Any], made: Made) -> Iterator[Found]:
-    """Sampled offsets below what a transaction had committed that its producer had followed by
-    another before."""
+    """Sampled offsets below the offset of a transaction that its producer had already followed by
+    another."""
     position, process, number, returned = (
         made.of(name) for name in ("position", "process", "number", "returned")
     )
@@ -182,12 +183,12 @@ def over_a_failover(
         return
     offsets, uids = input_log["offsets"], input_log["uids"]
     mirrored, arrived = offsets < input_log["promoted"], among(uids, made.of("came"))
-    # By offset: a mirror may have written an input twice, of which the group here had only the
-    # second before it.
+    # Compared by offset, because a mirror may have written an input twice, with only the second
+    # copy ahead of the group.
     again = mirrored & arrived & among(offsets, made.of("input"))
     shared = {"failover": input_log["kind"], "source": there[3], "began_at": input_log["start"]}
     left = mirrored & (offsets >= input_log["first"])
-    # Nothing explains an output of what is below where the group began.
+    # An output of an input below the group's first offset is unexplained.
     for rows, bound in ((again & left, int(left.sum())), (again & ~left, 0)):
         if rows.any():
             yield counted(
@@ -215,7 +216,7 @@ def _found_at(key: Key, kind: str, offset: int, **evidence: object) -> Found:
 
 
 RELAY: Final = "relay"
-"""Clients are called by their kind of workload and a number."""
+"""Names of clients: the kind of workload and a number."""
 GroupPartition = tuple[str, str, int]
 """Group, input topic, input partition: what is combined together."""
 
@@ -228,7 +229,7 @@ def groups_of_relays(view: PartitionView) -> Sequence[str]:
 def relay_partial(
     generation: LogGeneration, key: GroupPartition, data: Mapping[str, object]
 ) -> PartialFinding:
-    """What one log has of an input partition of a group; combined with what the other logs have."""
+    """One log's part of a group's input partition; `combine` joins the parts of all logs."""
     group, topic, partition = key
     return PartialFinding(
         cluster=generation.cluster, offset=-1, data=data, together=f"{topic}-{partition} {group}"
@@ -249,8 +250,8 @@ def by_group_partition(made: Sends) -> Mapping[GroupPartition, Sends]:
 def inputs_of_group(
     view: PartitionView, generation: LogGeneration, log: Log, group: str
 ) -> Iterator[Finding]:
-    """A partial finding with what this log had for a group that was here, and a count of what it
-    says to have passed."""
+    """A partial finding with this log's inputs for a group, and the count of inputs that the group
+    passed."""
     mine = [r for r in reads_in(view, generation) if r.group == group]
     began = [r for r in mine if r.kind == "assign" and r.position >= 0]
     if not began:
@@ -278,8 +279,8 @@ def inputs_of_group(
 
 
 def _first(view: PartitionView, cluster: str, began: Sequence[Read]) -> int:
-    """Where a group began on a cluster: where it was first given the partition. At the lowest, once
-    a coordinator there may have answered with an earlier offset (KAFKA-15910)."""
+    """A group's first offset on a cluster: that of its first assignment. The lowest assignment
+    counts once a coordinator there may have answered with an earlier offset (KAFKA-15910)."""
     earliest = min(began, key=attrgetter("returned"))
     disturbed = disturbed_from(view.windows, cluster)
     return min(r.position for r in began if r is earliest or r.returned >= disturbed)
@@ -304,8 +305,8 @@ def _promoted(view: PartitionView, generation: LogGeneration) -> Mapping[str, ob
 
 
 def _promotion(view: PartitionView, generation: LogGeneration) -> LogPromotion | None:
-    """How the cluster came to be written to in this generation; None at home, before any
-    failover."""
+    """The promotion by which clients came to write to this cluster in this generation; None at
+    home, before any failover."""
     here = [
         p
         for p in view.promotions
@@ -322,8 +323,7 @@ def outputs_of_inputs(
     made: Sends,
     here: Ints,
 ) -> PartialFinding:
-    """The outputs of one input partition that are committed in this log, and what was committed for
-    the group.
+    """The committed outputs of one input partition in this log, and the group's committed offsets.
 
     `here`: the operations of this generation. Of each output the partial finding has its own
     offset, and offset and payload id of its input.
@@ -337,11 +337,11 @@ def outputs_of_inputs(
     acked = _acked(made, send, nth)
     there = (at < 0) & committed[send] & _deleted(view, log, acked, own=own[send])
     if len(log.record_state):
-        # A cluster that was failed over by force had decided what it acknowledged, and had no time
-        # for the marker.
+        # A cluster that was killed by a forced failover had decided the transactions that it
+        # acknowledged, but may lack their markers.
         there |= (at >= 0) & (log.visible[at] | (committed[send] & (log.record_state[at] == OPEN)))
     found = np.flatnonzero(there & own[send])
-    # Of outputs that are deleted, where they were acknowledged.
+    # For deleted outputs, the acknowledged offset.
     offset, kept = acked[found], at[found] >= 0
     offset[kept] = log.records.offset[at[found][kept]]
     claiming = own & (committed | (np.bincount(send[there], minlength=len(made)) > 0))
@@ -366,8 +366,8 @@ def _acked(made: Sends, send: Ints, nth: Ints) -> Ints:
 
 
 def _deleted(view: PartitionView, log: Log, acked: Ints, *, own: Bools) -> Bools:
-    """Which outputs a log that lost its beginning, or was compacted, had; where a mirror moves
-    offsets, any that came."""
+    """The outputs that a log without its beginning, or a compacted log, once had; where a mirror
+    moves offsets, any mirrored output may be one."""
     start = max(log.replica.log_start, view.compacted.get(log.cluster, 0))
     moved = ~own & (not view.guarantee.offsets_kept)
     return np.where(moved, start > 0, (acked >= 0) & (acked < start))
@@ -384,7 +384,7 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
         if log is None or not log.whole:
             if log is not None:
                 yield Unjudged(f"the log of {view.tp} on {generation.cluster} is torn")
-            # Nobody can tell what was made of these inputs there.
+            # The outputs of these inputs are unknown there.
             yield from [relay_partial(generation, key, {"of": key, "torn": True}) for key in made]
             continue
         for group in groups:

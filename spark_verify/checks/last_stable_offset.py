@@ -8,24 +8,26 @@ watermark at the LSO's moment lies between the samples before and after. A sampl
 no high watermark in that interval gives its LSO. Samples are compared within one leader's epoch,
 because a new leader may begin with an older high watermark. Samples without an epoch are compared
 unless brokers were broken, or a mirror ended or began, between them. When a mirror begins or ends
-it may truncate its destination's log, and no capture has the truncated part. A sample from before
-that is not recomputed if a high watermark above the truncation may have given it. Nor is an LSO
-below the log start, or below the compacted offset: the transaction that began there may be gone.
-Bytes that were captured before a sample judge it only if the log was no longer then.
+it may truncate its destination's log, and no capture has the truncated part. An earlier sample is
+not recomputed if a high watermark above the truncation may have given its LSO. An LSO below the log
+start or below the compacted offset is not recomputed either, because the transaction that began
+there may be gone. Bytes that were captured before a sample judge it only if the log had not grown
+by then.
 
 A log start only rises, and so does the LSO, which is requested after it. A new leader may have
 deleted less than the old one.
 
 A mirror that makes producer ids negative hides transactions from brokers: they treat such batches
-as plain, and their LSO is above the one that follows from the bytes. And a transaction that a
-mirror which keeps offsets left open is open forever once its cluster was promoted: no coordinator
-there knows it. What else is open at the end, its coordinator knows, or it hangs (below).
+as plain, and their LSO is above the one that follows from the bytes. If an offset-keeping mirror
+leaves a transaction open, it stays open forever once the destination is promoted, because no
+coordinator there knows it. Every other open transaction must be known to its coordinator; otherwise
+it hangs (below).
 
 A coordinator aborts a transaction once its timeout has passed since it began (KIP-98): at its next
 look, every transaction.abort.timed.out.transaction.cleanup.interval.ms. Until then an open
-transaction holds up readers of committed records, which is worth a line. Where the coordinator's
-log is there, it decides: nothing ends what it does not know as open (KIP-664). Where it is not
-there, no transaction is open for longer than transaction.max.timeout.ms.
+transaction holds up readers of committed records, which the report mentions. If the coordinator's
+log was captured, that log decides: nothing ends a transaction that the coordinator does not know as
+open (KIP-664). Otherwise no transaction may be open for longer than transaction.max.timeout.ms.
 """
 
 from __future__ import annotations
@@ -86,13 +88,13 @@ from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Replica
 HANGING: Final = "hanging-transaction"
 LINGERING: Final = "lingering-transaction"
 GRACE: Final = 5_000_000_000
-"""Nanoseconds that a coordinator may take to end what it has found to be over."""
+"""Nanoseconds that a coordinator may take to end a transaction whose timeout it has noticed."""
 MS: Final = 1_000_000
 _SWEEP: Final = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 _SWEEP_DEFAULT: Final = 10_000
 _CAPTURE: Final = 2_000_000_000
-"""Nanoseconds before the end of a capture in which a log may have been copied before a marker that
-a coordinator wrote by itself; clients have finished by then."""
+"""Nanoseconds before the end of a capture: the log may have been copied before a marker that a
+coordinator wrote by itself in this time. Clients have finished by then."""
 
 
 def recomputed(
@@ -109,7 +111,7 @@ def recomputed(
     first, last = high_watermarks_of(log, lso)
     wrong = ((first > highest) | (last < lowest) | (first > last)) & (lso >= floor)
     for time, offset in since:
-        # A marker above the truncation may have ended what now is open.
+        # A marker above the truncation may have ended a transaction that now looks open.
         wrong &= (marks.time[sampled] > time) | (highest <= offset)
     for i in np.flatnonzero(wrong).tolist():
         between = [int(lowest[i]), int(highest[i])]
@@ -121,10 +123,10 @@ def recomputed(
 
 
 def open_ones(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Finding]:
-    """Transactions that have no marker at the end. What a mirror left open hangs at once; of the
-    others their coordinator knows more."""
+    """Transactions that have no marker at the end of the run. Those that a mirror left open hang
+    for certain; for all others `combine` asks their coordinator's log."""
     every, records, cluster = log.transactions, log.records, log.cluster
-    # What came over a link before the cluster was promoted again, or for the first time.
+    # Data that came over a link before the cluster's latest promotion.
     given_up = promoted_at(view, generation)
     refused = _refused_over(view, generation)
     if refused:
@@ -161,8 +163,8 @@ def open_ones(view: PartitionView, generation: LogGeneration, log: Log) -> Itera
 
 
 def _elsewhere(view: PartitionView, generation: LogGeneration) -> Sequence[str]:
-    """The clusters that have to end what is open in a log that is mirrored to its end: the one that
-    it comes from, and its owner."""
+    """The clusters whose coordinators must end the open transactions of a log that is still
+    mirrored: its source and its owner."""
     last = generation.eras[-1]
     mirrored = view.guarantee.offsets_kept and last.origin == "mirrored"
     return [last.source, last.owner] if mirrored else []
@@ -204,13 +206,14 @@ def _ended_in(
 
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
-    """What is open, with what its coordinator says of it: of each cluster."""
+    """Judges the open transactions of each cluster by its coordinators' states."""
     by_cluster = grouped(partials, lambda each: each.cluster)
     return [each for _, mine in sorted(by_cluster.items()) for each in _in_cluster(mine)]
 
 
 def _in_cluster(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
-    """What is open in one cluster: by its coordinators where their logs are sound, else by age."""
+    """Judges the open transactions of one cluster: by its coordinators' logs if these are
+    undamaged, else by age."""
     logs = {p.partition: p.data for p in partials if p.data["what"] == "ids"}
     states = {state["producer_id"]: state for data in logs.values() for state in data["ids"]}
     for one in (partial for partial in partials if partial.data["what"] == "open"):
@@ -225,7 +228,7 @@ def _in_cluster(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
 
 
 def _complete(logs: Mapping[int, Mapping[str, Any]], begun: int) -> bool:
-    """Whether these are all partitions of the coordinators' log, sound, and copied after a
+    """Whether these are all partitions of `__transaction_state`, undamaged, and copied after the
     transaction had begun."""
     last = max(data["partitions"] - 1 for data in logs.values()) if logs else 0
     return set(logs) == set(range(max([last, *logs]) + 1)) and all(
@@ -236,15 +239,15 @@ def _complete(logs: Mapping[int, Mapping[str, Any]], begun: int) -> bool:
 def _by_coordinator(
     one: PartialFinding, state: Mapping[str, Any] | None
 ) -> Iterator[Found | Unjudged]:
-    """By the last state of its transactional id: a coordinator that knows it ends it, by the
-    timeout at the latest; nothing ends what it does not know."""
+    """Judges an open transaction by the last state of its transactional id. A coordinator that
+    knows the transaction ends it by its timeout; an unknown one is never ended."""
     data = one.data
     if state is None:
         yield _hangs(one, "no transactional id has this producer id")
         return
     name, there = name_of(state["state"]), [one.topic, one.partition] in state["partitions"]
     ongoing = state["state"] == ONGOING
-    # It is prepared in the epoch of the data, or in a later one.
+    # A coordinator prepares the end in the epoch of the data or a later one.
     same = (ongoing and state["epoch"] == data["epoch"]) or (
         state["state"] in (PREPARE_COMMIT, PREPARE_ABORT) and state["epoch"] >= data["epoch"]
     )
@@ -274,7 +277,7 @@ def _by_age(one: PartialFinding, *, torn: bool) -> Iterator[Found | Unjudged]:
     timeout that the brokers allow."""
     data = one.data
     over = max(data["begun"] + data["longest"] * MS, data["healed"]) + data["sweep"] * MS + GRACE
-    if data["dead"]:  # only the dead could have ended it here, or a promotion
+    if data["dead"]:  # only the dead cluster or a promotion could have ended it here
         until = f"until {one.cluster} is promoted, for {data['dead'][0]} is dead"
         yield from _lingers(one, until, "no coordinator can end it")
     elif data["ended"] > over:
@@ -327,8 +330,9 @@ def _refused_over(view: PartitionView, generation: LogGeneration) -> str:
 
 
 def _begun(view: PartitionView, generation: LogGeneration, log: Log, row: int) -> int:
-    """When a record was sent, by its sender's row and the harness's clock. Without one by its
-    timestamp, as far as samples of the high watermark permit: clients choose timestamps."""
+    """When a record was sent, from its sender's row and by the harness's clock. Without such a row,
+    the record's timestamp, bounded by samples of the high watermark, because clients choose
+    timestamps."""
     uid, offset = int(log.records.uid[row]), int(log.records.offset[row])
     invoked = [s.invoked for s in view.sends if s.first_uid <= uid < s.first_uid + len(s.offsets)]
     written, marks = int(log.records.timestamp[row]) * MS, marks_in(view, generation)
@@ -367,12 +371,11 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _against_bytes(
     view: PartitionView, generation: LogGeneration, marks: Watermarks, sampled: Ints
 ) -> Iterator[Finding]:
-    """Samples against the log of their time, of those captured next to a loss of the cluster and
-    right before a truncation: the first capture after a sample, or else the last one before it that
-    has all that the log had.
+    """Compares samples with a log captured near a loss of the cluster or right before a truncation:
+    the first capture after a sample, else the last one before it that is complete for the sample.
 
-    What a coordinator ended after a capture (its cluster was started again) is in no capture, and
-    which log a sample saw that was requested at the moment of a truncation cannot be known.
+    Two things are unknown: transactions that a restarted cluster's coordinator ended after the
+    capture, and which log a sample saw that was requested during a truncation.
     """
     since, clear = truncations_in(view, generation), np.ones(len(sampled), np.bool_)
     for time in [
@@ -399,7 +402,7 @@ def _against_bytes(
 
 
 def _explained(taken: Taken, marks: Watermarks, row: int, found: Found) -> Found:
-    """With the loss that explains a sample of a log that is gone."""
+    """The finding with the unclean election that lost the sampled part of the log."""
     number = taken.sampled(
         int(marks.returned[row]), int(marks.high_watermark[row]), int(marks.leader_epoch[row])
     )
@@ -407,18 +410,18 @@ def _explained(taken: Taken, marks: Watermarks, row: int, found: Found) -> Found
 
 
 def _later(generation: LogGeneration, replica: Replica, marks: Watermarks, sampled: Ints) -> Bools:
-    """Per sample, whether a capture was taken later, and before the next reversal began: it has all
-    that the sample can be about."""
+    """Per sample, whether a capture was taken later and before the next reversal. Such a capture
+    has everything that the sample can show."""
     later = (marks.returned[sampled] <= replica.captured) | (replica.captured == 0)
     return np.asarray(later & (marks.time[sampled] < generation.ended))
 
 
 def _same_log(replica: Replica, marks: Watermarks, sampled: Ints) -> Bools:
-    """Per sample from after a capture, whether the log had nothing but what was captured.
+    """Per sample from after a capture, whether the log had not changed since the capture.
 
-    It was no longer than that, and either no other leader had been elected since, or all of it was
-    committed by then. What was not committed another leader may lack, and replaces. Who led is
-    known from earlier samples; without one, from the captured batches.
+    That is the case if the log had not grown, and either no other leader had been elected or all
+    captured batches were committed: a new leader may lack and replace uncommitted batches. The
+    leader is known from earlier samples, or else from the captured batches.
     """
     # The LSO may have been requested when the next sample's high watermark was reached.
     high, epoch = marks.high_watermark[sampled], marks.leader_epoch[sampled]
@@ -434,8 +437,8 @@ def _same_log(replica: Replica, marks: Watermarks, sampled: Ints) -> Bools:
 def _above_what_was_sent(
     view: PartitionView, generation: LogGeneration, marks: Watermarks
 ) -> Iterator[Found]:
-    """The first sample whose high watermark is above a record of the log that a client sent later:
-    the log had not got there."""
+    """The first sample whose high watermark is above a record that a client sent only after the
+    sample."""
     log = log_of(view, generation)
     if log is None or not log.whole or not len(view.sends):
         return
@@ -459,13 +462,13 @@ def _above_what_was_sent(
 def _above_the_log(
     view: PartitionView, generation: LogGeneration, marks: Watermarks
 ) -> Iterator[Found]:
-    """The first sample whose high watermark the log, captured after it, does not reach, and never
-    did before it was truncated."""
+    """The first sample whose high watermark is above the end of the log captured after it, and
+    above every end that the log had before a truncation."""
     shown = captures_of(view, generation)
     if not shown or any(replica.damage for replica in shown):
         return
-    # What a cluster that was started again appends after its capture shows in how its mirror
-    # truncated it, if at all.
+    # A restarted cluster may append after its capture. Only the truncation that its mirror records
+    # can show that.
     until = max(replica.captured for replica in shown)
     end = end_of(view, generation)
     above = (marks.high_watermark > end) & ((marks.returned <= until) | (until == 0))

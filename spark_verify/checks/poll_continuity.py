@@ -1,31 +1,31 @@
 """poll-continuity: an undisturbed consumer continues at its position (Jepsen's Kafka workload,
 poll-skip and nonmonotonic-poll).
 
-Take a record and the next one that one consumer gets of a partition, in the same poll or in the
-following one. Nothing that its isolation level can see lies between them, and the second is not
-behind the first. The bytes give the visible records (a dense index): markers and, with
-read_committed, aborted records are no skips. Assignments, revocations, resets, a new consumer, and
-a truncated log begin anew. A poll with a rebalance proves nothing, neither by itself nor with its
-neighbours.
+Compare a record with the next one that a consumer gets from a partition, in the same poll or in the
+following one. No record that is visible at the consumer's isolation level lies between the two, and
+the second has the higher offset. The bytes give the visible records (a dense index): markers and,
+with read_committed, aborted records are no skips. Assignments, revocations, resets, a new consumer,
+and a truncated log begin anew. A poll with a rebalance proves nothing, neither by itself nor with
+its neighbours.
 
-A consumer whose position is beyond a truncation, and that does not learn of it (KIP-320), stays at
-that position, in a log that has other records from the truncation on. It has skipped those of them
-that lie before the next record that it gets. The records of a poll during the truncation may be of
-either log, so the payloads that it got are left out.
+A consumer that does not notice a truncation below its position (KIP-320) stays at that position,
+although the log has other records from the truncation on. It skips the new records up to the next
+one that it gets. A poll during the truncation may have records of either log, so its payloads are
+left out.
 
-read-committed-visibility does not judge a reader of a group that gets less than another member, nor
-anybody who reads uncommitted. This check judges every consumer separately. It also compares
-positions: a consumer got every record that it, or its group, passed by its own report, from its
-assignment until it was drained.
+The check read-committed-visibility judges neither a group member that gets less than another, nor
+read_uncommitted readers. This check judges every consumer separately. It also compares positions: a
+consumer got every record that it, or its group, passed by its own report, from its assignment until
+it was drained.
 
 A consumer passed everything from its assignment to the last position that it reported before it was
 moved. So it, or another member of its group, must have got every record there that its isolation
 level can see. A position counts markers and aborted records too (`harness.workloads.readers`), and
 an end-of-partition notice moves it without a record. Records below any sampled log start, or where
 a cleaner has been, need not have been got. And a log that is truncated below the consumer's
-position begins anew: records above the truncation were of another log. So were those that only a
-dead leader had, for a position from after the cluster was started again: the capture from right
-before its truncation shows which.
+position begins anew: records above the truncation were of another log. The same holds for records
+that only a dead leader had, if the position is from after the cluster's restart: the capture right
+before the truncation shows these records.
 
 A rebalance is recorded during the poll that serves it. The result of that poll may be from before
 or after it, so its records count as got, and its position proves nothing.
@@ -72,7 +72,7 @@ from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 
 def visible_to(log: Log | None, isolation: str) -> Ints:
-    """The offsets of what a consumer gets, in order."""
+    """The offsets of the records that a consumer at this isolation level gets, in order."""
     if log is None:
         return np.empty(0, np.int64)
     offsets = log.records.offset
@@ -80,7 +80,7 @@ def visible_to(log: Log | None, isolation: str) -> Ints:
 
 
 def available_from(view: PartitionView, generation: LogGeneration, log: Log) -> int:
-    """The offset from which on the present log was available to everybody: above every log start,
+    """The offset from which every consumer could read the whole log: above every sampled log start
     and above the cleaned part."""
     marks = marks_in(view, generation)
     sampled = int(marks.log_start.max()) if marks is not None and len(marks.log_start) else 0
@@ -88,7 +88,7 @@ def available_from(view: PartitionView, generation: LogGeneration, log: Log) -> 
 
 
 def unread(there: Ints, over: Passed, floor: int) -> Ints:
-    """The offsets of what can be seen of a range, and was not got."""
+    """The offsets of visible records in a passed range that no poll returned."""
     due = _between(there, max(over.start, floor), over.end)
     return due[~among(due, over.got)]
 
@@ -99,8 +99,8 @@ def _between(there: Ints, start: int, end: int) -> Ints:
 
 
 def beyond_end(rows: Sequence[Read], end: int, truncations: Truncations) -> Read | None:
-    """The first row of a consumer whose position no log of this generation reached; of one that was
-    seen to be in it.
+    """The first row with a position that no log of this generation reached, of a consumer that
+    demonstrably read this generation.
 
     A consumer that nothing moved keeps its position when the log is truncated below it, until a
     fetch is refused (KIP-320).
@@ -139,8 +139,8 @@ def ahead(rows: Sequence[Read]) -> Iterator[Ahead]:
             yield Ahead(row=row, before=reached)
         last = int(row.offsets[-1]) + 1 if row.kind == "poll" and len(row.offsets) else -1
         served = row.kind == "poll" and row.time <= moved.get(who, -1)
-        # Not what was committed: a group that committed more than it had passed loses that with its
-        # next member.
+        # The committed offset does not count here: a group that commits more than it passed skips
+        # records at its next member.
         reached = max(reached, last, -1 if served or row.kind == "commit" else row.position)
 
 
@@ -178,8 +178,7 @@ def not_delivered(
     end = end_of(view, generation)
     for rows in consumers(reads):
         there = visible_to(log, rows[0].isolation)
-        # While a reversal lasts of which no truncation is written down, a position may be of either
-        # log.
+        # While a reversal without a recorded truncation lasts, a position may be of either log.
         surely = (
             rows
             if generation.last or truncated(view, generation)
@@ -255,7 +254,7 @@ def _ahead(
 
 
 def _not_skipped(offsets: Ints, row: Read, skips: Sequence[Found]) -> Ints:
-    """Without what lies between two records of the same reader's polls, and was found there."""
+    """The offsets without those that another anomaly of the same reader's polls already covers."""
     for skip in skips:
         before, then = skip.evidence.get("before"), skip.evidence.get("then")
         if (
@@ -268,7 +267,7 @@ def _not_skipped(offsets: Ints, row: Read, skips: Sequence[Found]) -> Ints:
 
 
 def _missed(kind: str, log: Log, row: Read, offsets: Ints, **more: object) -> Iterator[Found]:
-    """One anomaly for all that a consumer missed of one range."""
+    """One anomaly for all records that a consumer missed in one range."""
     if len(offsets):
         first, last = int(offsets[0]), int(offsets[-1])
         yield Found.at(
@@ -302,8 +301,8 @@ ANEW = frozenset({"assign", "revoke"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """What one consumer got one after the other: per record its offset, payload id and poll, an
-    index into `polls`."""
+    """The successive records of one consumer: per record the offset, the payload id, and the index
+    of its poll in `polls`."""
 
     polls: Sequence[Read]
     offset: Ints
@@ -325,8 +324,8 @@ def chains_of(view: PartitionView, reads: Sequence[Read]) -> Iterator[Chain]:
                     yield from _chain(polls)
                     polls = []
                 kept = row.offsets < kept_since(view, row)
-                # A rebalance that came inside of this poll: what it returned may be of before and
-                # of after it.
+                # A rebalance during this poll: its records may be from before or after the
+                # rebalance.
                 anew = row.time <= moved or not bool(kept.all())
                 if row.time > moved and kept.any():
                     polls.append(
@@ -357,8 +356,8 @@ def position_at(rows: Sequence[Read], time: int, earlier: Collection[int]) -> in
 
 
 def neighbours(rows: Sequence[Read]) -> Iterator[tuple[int, int]]:
-    """Places of polls that returned something, one after the other, of one consumer that nothing
-    moved in between."""
+    """Index pairs of successive polls with records, of one consumer that nothing moved in
+    between."""
     before, moved = -1, -1
     for index, row in enumerate(rows):
         if row.kind in ANEW:
@@ -400,7 +399,7 @@ def _judge(cluster: str, log: Log | None, chain: Chain, taken: Taken) -> Iterato
     inside: Bools = chain.poll[:-1] == chain.poll[1:]
     stood = np.array([poll.position for poll in chain.polls], np.int64)[chain.poll[:-1]]
     back = after <= before
-    # A loss takes away what the position had passed.
+    # An unclean election may have lost records below the position.
     behind = ~inside & ~back & (after < stood) & (taken.passed(after, chain.polls) < 0)
     there = visible_to(log, chain.polls[0].isolation)
     first = np.searchsorted(there, before, side="right")
@@ -423,8 +422,8 @@ def _judge(cluster: str, log: Log | None, chain: Chain, taken: Taken) -> Iterato
 
 
 def _across(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Found]:
-    """What consumers skipped because the log was truncated under them, at the beginning of this
-    generation or in it."""
+    """Records that consumers skipped because the log was truncated below their positions, before or
+    during this generation."""
     known = truncations_in(view, generation)
     if not (known or generation.earlier):
         return
@@ -453,7 +452,7 @@ def _across(view: PartitionView, generation: LogGeneration, log: Log) -> Iterato
 def _skipped(
     view: PartitionView, log: Log, rows: Sequence[Read], truncated_to: int, stood: int
 ) -> Iterator[Found]:
-    """What of [truncation, first record of the last row) is there, and the consumer of these rows
+    """Visible records in [truncation, first record of the last row) that the consumer of these rows
     never got."""
     poll, records = rows[-1], log.records
     there = log.visible if poll.isolation == "read_committed" else np.ones(len(records), np.bool_)

@@ -3,25 +3,26 @@
 
 A consumer has work while a record that it can read lies at or above its position: a committed one
 below the sampled last stable offset, or for read_uncommitted any below the high watermark. A
-group's position is its sampled committed offset, a reader's with fixed partitions where its polls
-leave it, a share group's the end of what its members acquired. Every change of it is progress. A
-group without a committed offset in a partition has to read what comes there after the faults. A
-producer always has work. A user's program without a group writes no history: it makes progress by
-the bytes in its topics, and has work while its inputs grow, or, without inputs, if it was writing
-when the first fault began. A mirror has work while its source has a committed record that its
-destination never gets, and makes progress while the log there grows.
+group's position is its sampled committed offset, that of a reader with fixed partitions the end of
+its last poll, that of a share group the end of the records that its members acquired. Every change
+of the position is progress. A group without a committed offset in a partition has to read only
+records that arrive after the faults. A producer always has work. A user's program without a group
+writes no history. Growth of its output topics is its progress. Such a program has work while its
+inputs grow, or, without inputs, if it was writing when the first fault began. A mirror has work
+while its source has a committed record that its destination never gets, and makes progress while
+the log there grows.
 
-A client stalls if it has work and makes no progress for `progress_within`. Partitions whose leader
-did not answer meanwhile prove nothing: that makes the check unknown. So does a run that ended
-before that time had passed. A program that ended by itself did not stand still then, but may
-from its next start on. A slow consumer reads its partitions one after the other: it has not stalled
-in one as long as it works in another on what was there when it left the first. A producer stalls in
-one partition if all that it tried to send there for so long failed.
+A client stalls if it has work and makes no progress for `progress_within`. A partition whose leader
+did not answer meanwhile proves nothing and makes the check unknown. So does a run that ended before
+that time had passed. After a program ends by itself, its time counts again from its next start. A
+slow consumer reads its partitions one after the other: it has not stalled in one while it still
+reads records in another that were there when it left the first. A producer stalls in a partition if
+all its sends to that partition failed for `progress_within`.
 
-A producer's error is fatal where it says that the producer was fenced, or that its state cannot go
-on, and it did nothing afterwards. Only another InitProducerId of its transactional id may fence it,
-which of linkflap's clients a zombie alone sends, or the coordinator, which aborts a transaction
-after its timeout. An unclean election may have taken its state away.
+A producer's error is fatal if it says that the producer was fenced or cannot continue, and the
+producer did nothing afterwards. A producer may be fenced in two ways: by another InitProducerId of
+its transactional id, which of linkflap's clients only a zombie sends, or by the coordinator, which
+aborts a transaction after its timeout. An unclean election may also have lost the producer's state.
 """
 
 from __future__ import annotations
@@ -61,17 +62,18 @@ FATAL: Final = (
     "PRODUCER_FENCED",
     "INVALID_PRODUCER_EPOCH",
 )
-"""Names of errors that tell a producer that it was fenced, and can do no more. Of others it
-recovers by a new epoch (KIP-360). INVALID_TXN_STATE is none of them: librdkafka asks for the abort
-of a transaction to which no partition was added (its issue 4849), which harms nobody."""
+"""Names of errors after which a producer is fenced for good. From other errors a producer recovers
+with a new epoch (KIP-360). INVALID_TXN_STATE is not listed: librdkafka gets it when it aborts a
+transaction to which no partition was added (its issue 4849), which is harmless."""
 UNSAMPLED: Final = int(5e9)
-"""A partition whose leader did not answer for so many nanoseconds was perhaps without one."""
+"""Nanoseconds. A partition whose leader did not answer for so long may have had none."""
 SOON: Final = int(5e9)
-"""A client may take so many nanoseconds for what it gets last before it is stopped."""
+"""Nanoseconds that a client may still take for its last records when it is stopped."""
 
 
 def kernel(view: PartitionView) -> Iterator[Finding]:
-    """What each client did in this partition; it is judged together with its other partitions."""
+    """The activity of each client in this partition; `combine` judges a client over all its
+    partitions."""
     for client in view.partition_facts.facts.awaited:
         if client.kind in ("producer", "program"):
             yield from _part_of(view, client)
@@ -82,8 +84,8 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
 
 
 def _reads_here(view: PartitionView, client: Awaited) -> bool:
-    """Whether the client has this partition: a program names its topics, members of other groups
-    have rows of it."""
+    """Whether the client reads this partition: a program declares its topics, and members of a
+    group have rows of the partition."""
     if client.since >= client.until or not client.uses(view.topic, view.home):
         return False
     if client.topics or client.kind != "group":
@@ -143,19 +145,21 @@ def _consumer(view: PartitionView, client: Awaited) -> Iterator[Finding]:
 
 
 def _seen_until(client: Awaited, marks: Watermarks) -> int:
-    """Until when its position is known: the sampler is stopped soon after the client's work."""
+    """The time until which the client's position is known: the sampler stops soon after the
+    client."""
     last = int(marks.returned[-1])
     return client.until if client.until - last > UNSAMPLED else min(client.until, last)
 
 
 def _longest(began: int, between: Sequence[int], over: int) -> tuple[int, int]:
-    """The longest time from `began` to `over` in which nothing of what may be `between` lies."""
+    """The longest gap [start, end] from `began` to `over` without any of the times `between`."""
     edges = [began, *sorted(time for time in between if began < time < over), over]
     return max(pairwise(edges), key=lambda pair: pair[1] - pair[0])
 
 
 def _readable(view: PartitionView, client: Awaited) -> Ints | None:
-    """The offsets of the records that it can read; None where the log is not known to its end."""
+    """The offsets of the records that the client can read; None if the log is not known to its
+    end."""
     known = generations(view).get(client.cluster, ())
     log = log_of(view, known[-1]) if known else None
     if log is None or not log.whole:
@@ -201,12 +205,12 @@ def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:
 def _stands(
     client: Awaited, moves: tuple[Ints, Ints], sampled: Ints, ends: Ints
 ) -> tuple[Ints, Ints]:
-    """From when on it stood where: at `since`, and at every change from then on."""
+    """The client's position at `since` and after every later change, with the times."""
     times, positions = moves
     before = positions[times <= client.since]
     known = ends[sampled <= client.since]
-    # Nothing was committed in this partition yet: what was there before need not be wanted, but by
-    # a share group, which begins at the start of the log, where it was first.
+    # Without a commit in this partition, the group need not read earlier records. A share group
+    # begins at the start of the log on its first cluster, so it must.
     anywhere = client.kind != "share" or client.cluster != client.home
     first = before[-1] if len(before) else (known[-1] if anywhere and len(known) else 0)
     later = (times > client.since) & (times <= client.until)
@@ -217,7 +221,7 @@ def _stands(
 
 
 def _words(client: Awaited) -> str:
-    """What its coordinator said when it made no progress, and the last lines of its log."""
+    """The coordinator's answer about a stalled client, and the last lines of the client's log."""
     log = f"its log ends with {' | '.join(client.last_words)!r}" if client.last_words else ""
     return "; ".join(filter(None, (client.said, log)))
 
@@ -227,7 +231,7 @@ def _broker(leader: int) -> str:
 
 
 def _answered(sampled: Ints, began: int, over: int) -> bool:
-    """Whether the partition's leader answered from one time to the other."""
+    """Whether the partition's leader answered throughout [began, over]."""
     inside = sampled[(sampled >= began) & (sampled <= over)]
     return bool(np.diff(np.concatenate([[began], inside, [over]])).max() <= UNSAMPLED)
 
@@ -240,8 +244,8 @@ def _origin(view: PartitionView, client: Awaited) -> Origin:
 
 
 def _mirror(view: PartitionView, client: Awaited) -> Iterator[Finding]:
-    """A mirror stalls in a partition if its source had a committed record for so long that never
-    arrived, while its destination's log did not grow."""
+    """A mirror stalls in a partition if, for `progress_within`, its source had a committed record
+    that never arrived, and the destination's log did not grow."""
     theirs, ours = (view.watermarks.get(cluster) for cluster in (client.home, client.cluster))
     if theirs is None or ours is None or not (len(theirs.time) and len(ours.time)):
         return
@@ -276,8 +280,8 @@ def _never_mirrored(view: PartitionView, client: Awaited) -> Iterator[int]:
 
 
 def _part_of(view: PartitionView, client: Awaited) -> Iterator[Finding]:
-    """What the client did in this partition: times of acknowledgements, or of growth of what a
-    program writes and reads; and a fatal error."""
+    """A producer's activity in this partition: times of acknowledgements, or of growth of a
+    program's topics; and a fatal error."""
     marks = view.watermarks.get(client.cluster)
     sampled = marks.time if marks is not None else np.empty(0, np.int64)
     data: dict[str, object] = {
@@ -320,8 +324,8 @@ def _partial(client: Awaited, data: dict[str, object]) -> PartialFinding:
 
 
 def _acknowledged(mine: Sends, client: Awaited) -> Ints:
-    """When operations returned that did something: of a transaction the end that was asked for, of
-    plain sends a record."""
+    """Return times of successful operations: the requested end of a transaction, or plain sends
+    with an acknowledged record."""
     some = [
         send.returned
         for send in mine.take(mine.says("cluster", client.cluster))
@@ -331,15 +335,15 @@ def _acknowledged(mine: Sends, client: Awaited) -> Ints:
 
 
 def _grown(marks: Watermarks | None) -> Ints:
-    """When the high watermark was first seen to be higher."""
+    """The times of the samples in which the high watermark had risen."""
     if marks is None:
         return np.empty(0, np.int64)
     return marks.time[1:][np.diff(marks.high_watermark) > 0]
 
 
 def _unusable(view: PartitionView, mine: Sends, client: Awaited) -> Iterator[PartialFinding]:
-    """Operations of a producer that nobody fences, which ended with a fatal error before its
-    transaction can have timed out."""
+    """Operations that ended with a fatal error although no other producer fences this one and its
+    transaction cannot have timed out."""
     if not client.produces:
         return
     for send in mine.take(mine.says("error", *FATAL)):
@@ -365,7 +369,7 @@ def _unusable(view: PartitionView, mine: Sends, client: Awaited) -> Iterator[Par
 
 
 def combine(parts: Sequence[PartialFinding]) -> Iterator[Combined]:
-    """Holds what each client did in all partitions against what it promised."""
+    """Compares each client's activity in all its partitions with its promise."""
     for _, mine in sorted(grouped(parts, lambda part: part.data["client"]).items()):
         yield from _stuck([part for part in mine if part.data["role"] == "consumer"])
         did = [part for part in mine if part.data["role"] not in ("consumer", "unusable")]
@@ -374,8 +378,8 @@ def combine(parts: Sequence[PartialFinding]) -> Iterator[Combined]:
 
 
 def _stuck(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
-    """Partitions in which a consumer stood still, although it had done all that was to be done
-    elsewhere when it began to."""
+    """Partitions in which a consumer made no progress, although it had no older work in other
+    partitions."""
     for part in mine:
         data = part.data
         columns = ("began", "over", "at", "end", "leader", "answered")
@@ -387,8 +391,8 @@ def _stuck(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
 
 
 def _works(other: PartialFinding, began: int, over: int) -> bool:
-    """Whether a consumer moved on in another partition meanwhile, and has still not read what could
-    be read there at the begin: it is slow."""
+    """Whether a consumer is only slow: it meanwhile moved on in another partition, and has not yet
+    read what was readable there at the beginning."""
     moved, positions, sampled, ends = (
         column_of([other], name) for name in ("moved", "positions", "sampled", "ends")
     )
@@ -453,7 +457,7 @@ def _judge(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
 
 
 def _in_one_partition(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
-    """Partitions in which nothing was acknowledged of what a producer tried to send for so long."""
+    """Partitions to which a producer sent for `progress_within` without any acknowledgement."""
     for part in (part for part in mine if part.data["answered"]):
         since, until, within = (part.data[name] for name in ("since", "until", "within"))
         tried, done = (np.sort(column_of([part], name)) for name in ("acted", "done"))
@@ -467,8 +471,8 @@ def _in_one_partition(mine: Sequence[PartialFinding]) -> Iterator[Combined]:
 def _had_work(
     data: Mapping[str, Any], done: Ints, inputs: Ints, mine: Sequence[PartialFinding]
 ) -> bool:
-    """A producer always; a program that had written before, while its inputs grow, or if it wrote
-    until the first fault began."""
+    """Whether the client had work: always for a producer; for a program that had written before,
+    while its inputs grow, or if it was still writing when the first fault began."""
     if data["role"] == "producer":
         return True
     since, until, within = data["since"], data["until"], data["within"]
@@ -479,12 +483,13 @@ def _had_work(
 
 
 def _times(parts: Sequence[PartialFinding], *roles: str) -> Ints:
-    """What was done in these roles, by time."""
+    """The times of activity in these roles, sorted."""
     return np.sort(column_of([part for part in parts if part.data["role"] in roles], "done"))
 
 
 def _stalled(mine: Sequence[PartialFinding], began: int, over: int) -> Combined:
-    """Named at its first partition, with all that it waited for."""
+    """The anomaly of a stalled client, at its first partition, with everything that it waited
+    for."""
     first = mine[0]
     partitions = ", ".join(
         f"{part.tp}, led by {_broker(part.data['leader'])}"

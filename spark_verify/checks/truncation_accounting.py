@@ -2,17 +2,17 @@
 recorded, and no more than is permitted.
 
 A cluster that follows again loses everything behind the offset where its history and the new
-owner's diverge, and nothing below it (KIP-1279, last mirrored offset; KIP-101). The capture from
-right before the truncation judges it. Below the truncation the log is unchanged, byte for byte; of
-the tail nothing is left. No client had an acknowledgement for a record of the tail, except those
-that the forced failover before had lost already, and that `failover` counts. A planned failover
-leaves no tail.
+owner's diverge, and nothing below it (KIP-1279, last mirrored offset; KIP-101). The check compares
+the log with the capture from right before the truncation. Below the truncation the log is
+unchanged, byte for byte; nothing of the tail is left. No record of the tail was acknowledged,
+except those that the preceding forced failover had lost already and that `failover` counts. A
+planned failover leaves no tail.
 
-A failover ends open transactions. Between the last mirrored offset and the promoted one are the
-markers that the mirror recorded, at the recorded offsets, and nothing else. Or the log was
-truncated, and then the recorded truncations lead from the one offset to the other. Where a mirror
-records that it truncated a log, at a failover or because its source was truncated, a batch begins
-there, in a later leader epoch than all before it (KIP-101: otherwise an epoch and an offset
+A failover ends open transactions. Between the last mirrored and the promoted offset, the log has
+the markers that the mirror recorded, at the recorded offsets, and nothing else. If the failover
+truncated the log instead, the recorded truncations lead from one offset to the other. Where a
+mirror records that it truncated a log, at a failover or because its source was truncated, a batch
+begins there, in a later leader epoch than all before it (KIP-101: otherwise an epoch and an offset
 identify two batches). Mirrored batches have the leader epochs that the mirror recorded, among them
 the last one: a failback by epoch relies on that.
 """
@@ -121,8 +121,8 @@ def ended(
 
 
 def _kept(stop: MirrorStop) -> int:
-    """Where the mirrored part of the promoted log ends: behind it are markers, which the source
-    does not have."""
+    """The end of the mirrored part of the promoted log. The markers behind it are not on the
+    source."""
     return min(
         stop.mirrored,
         stop.promoted - len({offset for offset, _ in stop.appended if offset < stop.promoted}),
@@ -133,8 +133,8 @@ def _adds_up(stop: MirrorStop) -> bool:
     """Whether the truncations of the failover lead from the last mirrored offset to where its
     markers begin.
 
-    The same list has earlier truncations, made because the source was truncated. A failover that
-    was killed in the middle truncates again: what it began with may come twice.
+    The list also has earlier truncations, made because the source was truncated. A failover that
+    was killed halfway repeats its truncations, so its first ones may be listed twice.
     """
     # Markers of the brokers that lead afterwards (WriteTxnMarkers) are behind the promoted offset.
     wanted = stop.promoted - sum(offset < stop.promoted for offset, _ in stop.appended)
@@ -164,8 +164,8 @@ def _above_the_mirrors_own(batches: Batches, stop: MirrorStop) -> bool:
 def unseen_truncations(
     replica: Replica, stop: MirrorStop, about: Mapping[str, object]
 ) -> Iterator[Found]:
-    """Truncations that the bytes do not show; those that a later and deeper one hides are left
-    out."""
+    """Recorded truncations that the bytes do not show. A truncation that a later and deeper one
+    hides is not compared."""
     batches = replica.batches
     for index, (end, at) in enumerate(stop.truncated):
         if at >= end or any(later < at for _, later in stop.truncated[index + 1 :]):
@@ -238,8 +238,8 @@ _SAME: Final = ("last_offset", "length", "crc", "leader_epoch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failback:
-    """A cluster that follows again: its log generation that was truncated, the following one, and
-    the logs that were captured right `before` the truncation, and `after` it."""
+    """A cluster that follows again: its truncated log generation, the next one, and the logs
+    captured right `before` and `after` the truncation."""
 
     view: PartitionView
     generation: LogGeneration
@@ -253,7 +253,7 @@ class _Failback:
         )
 
     def not_of_the_owner(self, rows: Ints) -> Ints:
-        """The batches, of those given, that the new owner does not have at their offsets."""
+        """Those of the given batches that the new owner does not have at their offsets."""
         parted_at, batches = self.generation.truncated_to, self.before.batches
         eras = self.following.eras
         source = next((e.source for e in eras if e.start == parted_at and e.source), "")
@@ -269,11 +269,11 @@ class _Failback:
 
 
 def absent_before(failback: _Failback, end: int) -> Iterator[Found]:
-    """What is below a truncation, and was not there in a capture between the loss of the cluster
-    and the truncation.
+    """Batches below a truncation that are absent from a capture taken between the loss of the
+    cluster and the truncation.
 
-    What is below where two histories part was there before they parted: nobody can have added it
-    since.
+    Everything below the point where two histories diverge is older than the divergence, and cannot
+    have been added later.
     """
     view, generation, b = failback.view, failback.generation, failback.after.batches
     since = [
@@ -295,7 +295,7 @@ def absent_before(failback: _Failback, end: int) -> Iterator[Found]:
 
 
 def changed_below(failback: _Failback, rows: Ints) -> Iterator[Found]:
-    """Batches below the truncation that are not there any more as they were; one finding per
+    """Batches below the truncation that are missing or changed afterwards; one finding per
     range."""
     before, after = failback.before.batches, failback.after.batches
     wrong = rows[~_has(after, before, rows)]
@@ -307,7 +307,7 @@ def changed_below(failback: _Failback, rows: Ints) -> Iterator[Found]:
 
 
 def _has(there: Batches, batches: Batches, rows: Ints) -> Bools:
-    """Per row, whether the same batch is there too."""
+    """Per row, whether the other log has the same batch."""
     if not len(there):
         return np.zeros(len(rows), np.bool_)
     at = np.minimum(np.searchsorted(there.base_offset, batches.base_offset[rows]), len(there) - 1)
@@ -318,11 +318,11 @@ def _has(there: Batches, batches: Batches, rows: Ints) -> Bools:
 
 
 def left_of_tail(failback: _Failback, tail: Ints, reported: int | None) -> Iterator[Found]:
-    """What of the tail is there still, and did not come back from the new owner; and what a
-    truncation to the `reported` offset leaves that the new owner does not have.
+    """Batches of the tail that are still in the log and did not come back from the new owner. Also
+    batches below the `reported` offset of the truncation that the new owner does not have.
 
-    A mirror whose next batches truncate the log further repairs that; until then readers get
-    records that the new owner never had.
+    The mirror may truncate the log further with its next batches. Until then readers get records
+    that the new owner never had.
     """
     before, parted_at = failback.before.batches, failback.generation.truncated_to
     rows = tail[_has(failback.after.batches, before, tail)]
@@ -378,7 +378,7 @@ def truncation_findings(
 
 
 def _contradicted(failback: _Failback, recorded: Sequence[LogTruncation]) -> Iterator[Found]:
-    """Truncations below where the histories part, and those that cannot have been."""
+    """Recorded truncations below the point of divergence, and impossible ones."""
     generation = failback.generation
     for truncation in recorded:
         at = truncation.offset
@@ -392,8 +392,8 @@ def _contradicted(failback: _Failback, recorded: Sequence[LogTruncation]) -> Ite
 def _impossible(truncation: LogTruncation, generation: LogGeneration, before: Replica) -> str:
     """Why a recorded truncation is impossible; empty if it is possible.
 
-    Its end may be above that of the capture before it: the coordinator of a cluster that was
-    started appends markers.
+    The recorded end may be above that of the last capture before it, because a restarted cluster's
+    coordinator appends markers.
     """
     if truncation.end < truncation.offset:
         return f"the log ended at {truncation.end}, below where it was truncated"
@@ -409,8 +409,8 @@ def _impossible(truncation: LogTruncation, generation: LogGeneration, before: Re
 def without_reversal(truncation: LogTruncation, mine: Sequence[LogGeneration]) -> bool:
     """Whether a truncation is recorded for a cluster that no mirror made to follow at that time.
 
-    One that took nothing away is none: a log with nothing of its own is noted once it grows, and
-    that may be after the mirror was seen to be through.
+    A truncation that removed nothing does not count: an empty tail is recorded only when the log
+    grows, perhaps after the mirror has caught up.
     """
     return truncation.end != truncation.offset and not any(
         generation.ended <= truncation.time <= following.settled
@@ -444,7 +444,7 @@ NEVER_FOLLOWED: Final = "no mirror made this cluster follow then"
 
 
 def kernel(view: PartitionView) -> Iterator[Finding]:
-    """Looks at every truncation, and at the end of every mirror that was failed over."""
+    """Examines every truncation, and the end of every mirror that failed over."""
     for name, mine in sorted(generations(view).items()):
         for generation, following in pairwise(mine):
             yield from truncation_findings(view, generation, following)
@@ -470,8 +470,8 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
 
 
 def _due(scenario: Scenario, promotions: Sequence[LogPromotion]) -> Due:
-    """Every cluster that is to follow again, and everyone whom a mirror that keeps a journal has
-    promoted."""
+    """Every cluster that is to follow again, and every cluster promoted by a mirror that keeps a
+    journal."""
     if not scenario.mirror.guarantee.offsets_kept:
         return ()
     truncated = {f.on.source for f in scenario.schedule if f.name.reverses}

@@ -4,10 +4,10 @@ operations that show it.
 It needs only the run directory and its verdict.json, and no Spark. An anomaly is named by its
 number in the document (from 1), or by its location: `check:cluster:topic-partition@offset`.
 
-Of operations, polls, samples, committed offsets of groups and events of mirrors it has the rows of
-the partition and offset, and their neighbours in time: a reader's records before and after, and the
-partition's bounds; of the logs of brokers and mirrors, warnings and errors of that time. Nothing is
-judged here.
+An explanation has the rows of the partition and offset among operations, polls, samples, committed
+offsets and events of mirrors, and their neighbours in time: a reader's records before and after,
+and the partition's bounds. From the logs of brokers and mirrors it has the warnings and errors of
+that time. Nothing is judged here.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Where to look: a partition of a cluster and an offset (-1: nowhere), payload ids, and what
-    the evidence names."""
+    """The subject of an explanation: a partition of a cluster, an offset (-1: nowhere), payload
+    ids, and the evidence."""
 
     cluster: str
     topic: str
@@ -96,11 +96,11 @@ class Subject:
         return next((at for name in TIMES if isinstance(at := self.evidence.get(name), int)), None)
 
     def of(self, topic: str, partition: int) -> bool:
-        """Whether something is of this partition."""
+        """Whether this is the subject's partition."""
         return (topic, partition) == (self.topic, self.partition)
 
     def named(self, name: str) -> Collection[object]:
-        """What the evidence calls by this name, one or several."""
+        """The values of this name in the evidence, one or several."""
         one, several = self.evidence.get(name), self.evidence.get(f"{name}s")
         return [
             *([one] if one is not None else ()),
@@ -130,8 +130,8 @@ def _sent(row: Operation, group: SendGroup, subject: Subject) -> bool:
 
 
 def polls_of(rows: Sequence[Poll], subject: Subject) -> list[Poll]:
-    """Rows that returned one of the payloads or the offset, and of a reader or group that is named
-    those next to that time."""
+    """Polls that returned one of the payloads or the offset, and polls next to the anomaly's time
+    by a reader or group that the evidence names."""
     mine = sorted((row for row in rows if _here(row, subject)), key=lambda row: row.returned)
     touching = {
         id(row)
@@ -215,16 +215,16 @@ def groups(rows: Sequence[GroupOffset], subject: Subject) -> list[GroupOffset]:
 
 
 def of_mirrors(rows: Sequence[Event], subject: Subject) -> list[Event]:
-    """The events by which mirrors changed the owner of the partition's offsets, or did not:
-    promotions, truncations, ends of mirrors, verbs with their answers, and each state of the
-    partition that a mirror reported, once. In time order."""
+    """The events, in time order, by which mirrors changed the partition or refused to: promotions,
+    truncations, refused failovers, ends of mirrors, verbs with their answers, and each new state of
+    the partition that a mirror reported."""
     ordered = sorted(rows, key=lambda event: event.time)
     found = (_only(event, subject) for event in _new_states(ordered, subject))
     return [event for event in found if event is not None]
 
 
 def _new_states(events: Iterable[Event], subject: Subject) -> Iterator[Event]:
-    """The events, without descriptions in which the partition's state is the one before."""
+    """The events, without descriptions that repeat the partition's previous state."""
     states: dict[str, str] = {}
     for event in events:
         if isinstance(event, MirrorDescribed):
@@ -260,7 +260,8 @@ def near(rows: Sequence[GroupOffset], time: int | None, *, most: int) -> Sequenc
 
 
 def uids_of(evidence: Mapping[str, object], there: Iterable[object]) -> set[int]:
-    """Our payload ids that an anomaly is about: those that it names, and those at its offset."""
+    """linkflap's payload ids that an anomaly is about: those in the evidence, and those at its
+    offset."""
     several = evidence.get("uids")
     found = {*there, evidence.get("uid"), *(several if isinstance(several, list) else ())}
     return {uid for uid in found if isinstance(uid, int) and uid >= 0}
@@ -275,8 +276,8 @@ _NAMED: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One log around the place: the batches there, and the records of the one that holds the
-    offset. Without an offset (-1) the last batches."""
+    """One log around the offset: the neighbouring batches, and the records of the batch that holds
+    the offset. Without an offset (-1), the last batches."""
 
     cluster: str
     broker: int
@@ -289,10 +290,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Everything about one anomaly; `sentence` is all in one. Of `total` operations and polls the
-    first are shown.
+    """Everything about one anomaly; `sentence` sums it up. The first of `total` operations and
+    polls are shown.
 
-    A `total` of -1: the history was not gone through. `logged` are warnings and errors of brokers,
+    A `total` of -1: the history was not searched. `logged` are warnings and errors of brokers,
     mirrors and coordinators.
     """
 
@@ -329,8 +330,8 @@ def anomalies_of(root: Path) -> Sequence[Anomaly]:
 
 
 def recorded(root: Path) -> Path:
-    """The run directory whose verdict is in a folder, which may be one of its own. Raises
-    InputError when there is no verdict."""
+    """The run directory to which the verdict in a folder belongs; `verify --out` writes verdicts to
+    other folders. Raises InputError when there is no verdict."""
     return _anomalies(root)[0]
 
 
@@ -349,7 +350,7 @@ def explain_several(
 
 
 def bytes_of_history(root: Path) -> int:
-    """How much there is to go through for an explanation."""
+    """The size in bytes of the history that an explanation searches."""
     return sum(
         path.lstat().st_size
         for name in ("operations", "polls", "watermarks")
@@ -398,7 +399,7 @@ def _explained(
 
 
 def _sentence(anomaly: Anomaly, promised: str, meaning: str, there: str) -> str:
-    """What was promised and what is there, for a person."""
+    """The promise and the finding, in one sentence for a person."""
     where = f"{anomaly.topic}-{anomaly.partition} on {anomaly.cluster}" + (
         f" at offset {anomaly.offset}" if anomaly.offset >= 0 else ""
     )
@@ -409,7 +410,7 @@ def _sentence(anomaly: Anomaly, promised: str, meaning: str, there: str) -> str:
 
 
 def _anomalies(root: Path) -> tuple[Path, list[Anomaly]]:
-    """The run directory, and what was found in it: its verdict.json may be in a folder of its own
+    """The run directory, and the anomalies of its verdict.json, which may be in another folder
     (`verify --out`)."""
 
     class AnomaliesOfRun(msgspec.Struct):
@@ -457,7 +458,8 @@ def _number(anomalies: Sequence[Anomaly], name: str, root: Path) -> int:
 
 
 def _captures_of(planned: RunPlan, anomaly: Anomaly) -> Iterator[tuple[CapturedReplica, int]]:
-    """The logs that speak, its cluster's first, and where to look in each."""
+    """The logs that bear on the anomaly, its own cluster's first, each with the offset to look
+    at."""
     mine = [
         c
         for c in (*planned.replicas, *planned.earlier)

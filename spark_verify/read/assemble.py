@@ -81,9 +81,9 @@ Chunk = tuple[int, int, NDArray[np.int64], NDArray[np.int64]]
 
 
 def overlap_or_damaged(pieces: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether pieces do not add up to a log: one begins before the end of those before it, which is
-    damage that none of them can tell; or records of ours are in some of them only, where all of a
-    log is decoded or nothing.
+    """Whether the pieces do not form one log. Either a piece begins before the end of its
+    predecessors, which is damage that no single piece shows. Or only some pieces have decoded
+    records, although a log is decoded as a whole or not at all.
     """
     filled = [piece for piece in pieces if piece["lowest"] is not None]
     reached = accumulate((piece["highest"] for piece in filled), max)
@@ -96,7 +96,7 @@ def overlap_or_damaged(pieces: Sequence[Mapping[str, Any]]) -> bool:
 def replica_of(
     captured: CapturedReplica, heads: Mapping[int, Mapping[str, Any]], chunks: list[Chunk]
 ) -> Replica:
-    """One replica from the rows of its pieces and the chunks of its log, which are used up."""
+    """One replica, from the rows of its pieces and the chunks of its log; consumes both."""
     bounds, pieces = captured.bounds, [heads[piece] for piece in sorted(heads)]
     chunks.sort(key=lambda chunk: chunk[:2], reverse=True)
     headers = np.empty((len(HEADER_FIELDS), sum(len(h) for *_, h, _ in chunks)), np.int64)
@@ -134,7 +134,7 @@ def replica_of(
 
 
 def _entries(encoded: bytes | None) -> list[CoordinatorEntry]:
-    """What coordinators wrote into one piece of a log, in its order (`spark_verify.read.rows`)."""
+    """The coordinators' records in one piece of a log, in log order (`spark_verify.read.rows`)."""
     written = msgspec.json.decode(encoded, type=dict[str, list[dict[str, Any]]]) if encoded else {}
     found: list[CoordinatorEntry] = []
     for kind in (TransactionState, GroupCommit, GroupMembers):
@@ -143,8 +143,8 @@ def _entries(encoded: bytes | None) -> list[CoordinatorEntry]:
 
 
 def _unread(pieces: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
-    """The offsets that no piece could read; what is missing at a piece's end or beginning reaches
-    to its neighbour."""
+    """The ranges of offsets that no piece could read. A gap at the edge of a piece extends to the
+    neighbouring piece."""
     reached = -1
     for n, piece in enumerate(pieces):
         behind = (p["lowest"] for p in pieces[n + 1 :] if p["lowest"] is not None)
@@ -155,7 +155,8 @@ def _unread(pieces: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, int]]:
 
 
 def _united(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """The same offsets [start, end) in ranges that neither touch nor overlap, in their order."""
+    """The union of ranges of offsets [start, end), in order, without ranges that touch or
+    overlap."""
     found: list[tuple[int, int]] = []
     for start, end in sorted(each for each in ranges if each[0] < each[1]):
         if found and start <= found[-1][1]:
@@ -166,8 +167,8 @@ def _united(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 def _torn_from(pieces: Sequence[Mapping[str, Any]]) -> int:
-    """Where the first piece with damage is torn; if it begins with that, where those before it
-    end."""
+    """The offset at which the log is torn: in the first damaged piece, or at the end of the
+    previous piece if the damage is at its beginning."""
     reached = -1
     for piece in pieces:
         if piece["torn_from"] is not None:
@@ -177,11 +178,11 @@ def _torn_from(pieces: Sequence[Mapping[str, Any]]) -> int:
 
 
 MOST: Final = 32
-"""Batches per pair of logs that are looked into: the slow decoder takes some ten milliseconds for a
-large one."""
+"""The most batches per pair of logs that are decoded record by record: the slow decoder takes some
+ten milliseconds for a large batch."""
 MOST_RECORDS: Final = 200_000
-"""Records of a log, of a compacted one or of batches that differ, that are looked into: the slow
-decoder takes some ten microseconds for a small one."""
+"""The most records of a compacted log, or of differing batches, that are decoded one by one: the
+slow decoder takes some ten microseconds for a small record."""
 Pair = tuple[str, str, int, int, ProducerIds]
 """Two clusters that should have the same bytes but for mapped producer ids, at offsets [start,
 end)."""
@@ -193,13 +194,13 @@ def with_parts(
     pairs: Iterable[Pair] = (),
     cleaned: Mapping[str, int] | None = None,
 ) -> Sequence[Replica]:
-    """The replicas. Those that differ from their cluster's canonical replica have the parts of the
-    records in question; so have the canonical replicas of the two clusters of a pair.
+    """The replicas, with the parts of records that must be compared: in replicas that differ from
+    their cluster's canonical replica, and in the canonical replicas of a pair of clusters.
 
-    Where replicas differ below `cleaned`, up to where a cluster's cleaners were, all of them
-    come with all records that could explain it: of one log those up to the end, of the others
-    those below. What speaks for a cluster with cleaners always comes with all its records: they
-    tell what replaced an absent one.
+    `cleaned` is how far a cluster's cleaners came. If replicas differ below that offset, all of
+    them get the parts of every record that could explain the difference: of one log up to its end,
+    of the others below that offset. The canonical replica of a cluster with cleaners always gets
+    the parts of all its records, because any of them may have replaced a missing one.
     """
     files = {(c.bounds.cluster, c.bounds.broker): c.paths for c in captured}
     looked: dict[tuple[str, int], set[int]] = defaultdict(set)
@@ -218,8 +219,8 @@ def with_parts(
 def with_keys(
     replicas: Sequence[Replica], captured: Iterable[CapturedReplica], clusters: Collection[str]
 ) -> Sequence[Replica]:
-    """The replicas, those that speak for these clusters with the parts of all their records; none
-    where a log has too many."""
+    """The replicas, with the parts of all records in the canonical replicas of these clusters; a
+    log with too many records gets none."""
     files = {(c.moment, c.bounds.cluster, c.bounds.broker): c.paths for c in captured}
     return [
         _decoded(r, files.get((r.moment, r.cluster, r.broker), ()), _every_row(r))
@@ -238,8 +239,8 @@ def _every_row(replica: Replica) -> Sequence[int]:
 def _of_replicas(
     replicas: Sequence[Replica], cleaned: Mapping[str, int]
 ) -> Iterator[tuple[Replica, Ints]]:
-    """The rows of batches in which the replicas of one cluster differ, and those that its cleaners
-    may explain."""
+    """Per replica of one cluster, the rows of batches to decode: those that differ, and those that
+    may explain what its cleaners removed."""
     for model in (r for r in replicas if r.canonical):
         for other in replicas:
             if other.cluster == model.cluster and other is not model:
@@ -258,8 +259,8 @@ def _of_replicas(
 def _of_pairs(
     replicas: Sequence[Replica], pairs: Iterable[Pair], cleaned: Mapping[str, int]
 ) -> Iterator[tuple[Replica, Ints]]:
-    """The rows of batches in which those that speak for the two clusters of a pair differ, and
-    those that explain what a cleaner of either took."""
+    """Per canonical replica of a pair of clusters, the rows of batches to decode: those that
+    differ, and those that may explain what a cleaner of either cluster removed."""
     speaks = {r.cluster: r for r in replicas if r.canonical}
     for source, destination, start, end, how in pairs:
         if source in speaks and destination in speaks:
@@ -346,7 +347,8 @@ def _decoded(replica: Replica, paths: Sequence[str], rows: Sequence[int]) -> Rep
 
 
 def _holding(paths: Sequence[Path], offsets: Ints) -> Sequence[Path]:
-    """The segments with these offsets, by their names; all of them where names say nothing."""
+    """The segments with these offsets, by their file names; all segments if the names are no
+    offsets."""
     if not all(path.stem.isascii() and path.stem.isdigit() for path in paths):
         return paths
     indexes = (
@@ -371,8 +373,8 @@ def parts_of(records: Sequence[reference.Record]) -> Parts:
 
 
 def lines_of(packed: pa.BinaryScalar, fields: Sequence[str]) -> NDArray[np.int64]:
-    """The numbers of one packed row, one line each. Copied: Spark's buffer may be unaligned, and
-    must not be held."""
+    """The numbers of one packed row, as lines of `fields`. A copy, because Spark's buffer may be
+    unaligned and must not be held."""
     return np.frombuffer(packed.as_py(), "<i8").reshape(-1, len(fields))
 
 
@@ -385,7 +387,7 @@ def numbers_of(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
 
 
 def unpacked(column: pa.BinaryArray, kind: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """All numbers of a packed column, and the edges of its rows in them."""
+    """All numbers of a packed column, and the index at which each row begins, with the end."""
     if not len(column):
         return np.zeros(0, kind), np.zeros(1, np.int64)
     _, offsets, data = column.buffers()
@@ -450,8 +452,9 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
 
 
 def _without_doubted(seen: PartitionView) -> PartitionView:
-    """Leaves out samples between the last capture of a log and its truncation whose log start or
-    high watermark is beyond the end of every log: no captured bytes show what was sampled then."""
+    """Leaves out samples that no captured bytes can confirm: those between the last capture of a
+    log and its truncation, with a log start or high watermark beyond the end of every captured
+    log."""
     logs = (*seen.replicas, *seen.earlier)
     reached = max([0, *(r.end for r in logs), *(t.end for t in seen.truncations)])
     watermarks, doubted = dict(seen.watermarks), list[str]()
@@ -473,8 +476,9 @@ def _without_doubted(seen: PartitionView) -> PartitionView:
 
 
 def _of_a_program(seen: PartitionView) -> PartitionView:
-    """Drops the payload ids of what a program of the user's wrote: it may have copied the header of
-    a record that it read. What was recorded on the wire names its records."""
+    """Drops the payload ids in records that a program of the user's wrote, because the program may
+    have copied the header of a record that it read. Recordings of the wire identify these
+    records."""
 
     def replica(of: Replica) -> Replica:
         unknown = np.full(len(of.records), FOREIGN, np.int64)
@@ -534,7 +538,7 @@ def _compared_by_key(partition_facts: PartitionFacts, cleaned: Mapping[str, int]
 
 
 class PartitionRows:
-    """What the rows of one partition tell, of which nothing is held that is not in the view."""
+    """Collects the rows of one partition, and keeps only what goes into the view."""
 
     def __init__(self) -> None:
         self.watermarks_and_groups: dict[str, list[pa.StructArray]] = {"watermark": [], "group": []}
@@ -545,7 +549,7 @@ class PartitionRows:
         self._words: dict[object, object] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Takes a batch of rows apart."""
+        """Adds a batch of rows of any kinds."""
         if "replica" in batch.schema.names:
             self._replicas(batch)
         for kind, parts in self.watermarks_and_groups.items():
@@ -595,7 +599,7 @@ class PartitionRows:
             yield dict(zip(columns, row, strict=True)), dict(zip(kinds, arrays, strict=True))
 
     def _shared(self, column: pa.Array) -> list[object]:
-        """The values of a column, of equal words one object."""
+        """The values of a column, with one object for equal strings."""
         if not pa.types.is_string(column.type):
             return list(column.to_pylist())
         encoded = column.dictionary_encode()

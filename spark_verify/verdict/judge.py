@@ -1,13 +1,13 @@
 """From findings to a verdict: one run's findings in, its checks, anomalies, failovers and document
 out. No Spark in here.
 
-Each check has its result, those of the run itself (`spark_verify.verdict.run_checks`) are merged
-in, and the worst verdict is the run's.
+Each check has its result. The checks of the run itself (`spark_verify.verdict.run_checks`) are
+added. The worst verdict is the run's.
 
-A check for which nothing was due is `not due`, which does not count. Else it is invalid if it has a
-finding that the mirror's guarantee does not allow, and that no damage to the directory could have
-caused. Else it is unknown if it could not run, examined nothing where something was due, or
-crashed. Else it is valid.
+A check for which nothing was due is `not due`, which does not count. Otherwise the check is invalid
+if it has a finding that the mirror's guarantee does not allow and that no damage to the directory
+could have caused. Otherwise it is unknown if it could not run, examined nothing where something was
+due, or crashed. In all other cases it is valid.
 
 The document shows causes before their consequences. Examples are capped, counts never. For each
 check and kind the first EXAMPLES are shown, and the one that names a cause.
@@ -208,8 +208,8 @@ def _perhaps_false(
 def _unfounded(
     check: Check, broken: Collection[str], damage: Sequence[Damage], run: Run
 ) -> Iterable[str]:
-    """Parts of the directory that are damaged and that this check's anomalies rest on: every
-    anomaly rests on a finished run's run.json. Torn logs are left to the kernels."""
+    """Damaged parts of the directory that this check's anomalies rest on. Every anomaly rests on
+    the run.json of a finished run. Kernels handle torn logs themselves."""
     sound = any(kind.despite_torn for kind in check.anomalies if kind.name in broken)
     for each in damage:
         part = each.path.partition("/")[0].partition(".")[0]
@@ -223,7 +223,7 @@ def _unfounded(
 
 
 def _silent(check: Check, quiet: Sequence[UnheardReader]) -> Iterable[str]:
-    """Readers whose rows this check needs and that left none, or did not read to the end."""
+    """Readers that left no rows or did not read to the end, if this check needs readers."""
     for reader in quiet:
         reads = "reads" in check.inputs and (reader.kind == RELAY or not check.only_relays)
         if reads and (reader.missing or check.judges_readers):
@@ -231,7 +231,8 @@ def _silent(check: Check, quiet: Sequence[UnheardReader]) -> Iterable[str]:
 
 
 def _unjudged(rows: Sequence[FindingRow]) -> Iterable[str]:
-    """By partition: rows come in the order in which Spark's tasks end."""
+    """Reasons why partitions were not judged, sorted by partition because Spark returns rows in the
+    order in which its tasks end."""
     for row in sorted(rows, key=lambda row: (row.topic, row.partition)):
         if row.finding == "unjudged":
             yield str(row.data.get("reason"))
@@ -275,8 +276,8 @@ def show(
     logged: Callable[[Sequence[Anomaly]], Sequence[str]] = lambda several: [""] * len(several),
 ) -> Shown:
     """The document's examples of anomalies. `proven` are the checks whose anomalies prove
-    something; `upstream` as `rank` takes it; `logged` gives for each of some anomalies what its
-    sentence quotes of the processes' logs.
+    something; `upstream` is that of `rank`; `logged` returns, per anomaly, the lines of process
+    logs that its sentence quotes.
     """
     broken = [
         anomaly for anomaly in ordered(anomalies) if anomaly.check in proven and not anomaly.allowed
@@ -320,8 +321,8 @@ def _chosen(anomalies: Sequence[Anomaly], always: Sequence[Anomaly]) -> list[Ano
 
 
 def _ranks(causes: Sequence[Ranked], broken: Sequence[Anomaly]) -> dict[int, tuple[int, int, int]]:
-    """Anomaly -> sort key: number of its cause, 0 for the cause or else the number of the kind of
-    consequence, and its order in that kind.
+    """Anomaly -> sort key: the number of its cause, the number of its kind among the consequences
+    (0: it is the cause), and its order within that kind.
     """
     ranks: dict[int, tuple[int, int, int]] = {}
     for number, cause in enumerate(causes):
@@ -418,7 +419,7 @@ def _key(row: FindingRow) -> EraKey:
 def _compared(
     rows: Sequence[FindingRow], units: Mapping[str, str]
 ) -> Mapping[EraKey, Mapping[str, int]]:
-    """By era and unit, the count of the check that examined most of it."""
+    """Per era and unit, the largest count that any check examined."""
     compared: dict[EraKey, dict[str, int]] = defaultdict(dict)
     for row in rows:
         if row.finding == "examined" and row.offset >= 0 and row.check in units:
@@ -462,7 +463,7 @@ def _partition(
 def _looked_at(
     compared: Mapping[EraKey, Mapping[str, int]], log: tuple[str, int, str, int], era: Era
 ) -> Mapping[str, int]:
-    """By unit, how much of an era was compared. `log` is topic, partition, cluster and
+    """Per unit, the compared amount of an era. `log` is topic, partition, cluster and
     generation."""
     looked: dict[str, int] = {}
     for (*of, start), units in compared.items():
@@ -497,7 +498,7 @@ def _in(generation: LogGeneration, era: Era, anomaly: Anomaly) -> bool:
 class Judgement:
     """The verdict on one run directory: the document, and all anomalies, which are not capped.
 
-    `kept` is the folder that has it, once it was written.
+    `kept` is the folder with verdict.json, once written.
     """
 
     folder: Path
@@ -655,8 +656,8 @@ def _quiet_readers(
 def _all_damage(
     planned: RunPlan, rows: Sequence[FindingRow], quiet: Sequence[UnheardReader]
 ) -> Iterable[Damage]:
-    """What is damaged or missing, once each: found by the plan, by Spark's tasks (their rows of no
-    check), and of readers."""
+    """All damaged or missing parts, once each: those found by the plan and by Spark's tasks (rows
+    of no check), and silent readers."""
     # Spark returns rows in the order in which its tasks end, which differs from run to run.
     reported = sorted(map(_damage, rows), key=lambda d: (d.path, len(d.reason), d.reason))
     missing = [each.damage for each in quiet if each.missing]
@@ -682,7 +683,7 @@ def _without_history(check: Check) -> CheckResult:
 
 
 def _as_captured(result: CheckResult, check: Check, run: Run) -> CheckResult:
-    """The result with what a capture by Fetch costs the check."""
+    """The result, with the limits that a capture by Fetch puts on the check."""
     if run.leaders_only and check.of_replicas:
         return _without_followers(result)
     of_bytes = check.inputs & {"batches", "records"}
@@ -706,8 +707,8 @@ def _as_captured(result: CheckResult, check: Check, run: Run) -> CheckResult:
 
 
 def _without_followers(result: CheckResult) -> CheckResult:
-    """Replica agreement of logs that were fetched from leaders alone: not due, because one replica
-    agrees with itself."""
+    """The result of replica-agreement for logs that were fetched from leaders alone: not due,
+    because one replica always agrees with itself."""
     if result.verdict is not Verdict.VALID:
         return result
     return replace(
@@ -717,7 +718,7 @@ def _without_followers(result: CheckResult) -> CheckResult:
 
 
 def _measured(check: Check, rows: Sequence[FindingRow], events: Sequence[Event]) -> Measured:
-    """What a check measured of the run's failovers."""
+    """The measurements of the run's failovers that a check made."""
     if check.measure is None:
         return Measured(failovers=())
     partials = [partial_of(row) for row in rows if row.finding == "partial"]
@@ -731,9 +732,9 @@ def _reason(
     idle: str,
     unfinished: str,
 ) -> str:
-    """Why a verdict is not valid: the checks that have that verdict. What explains the rest comes
-    first: that the run did not finish, what most operations failed with, a damaged record. A run
-    whose programs wrote nothing (`idle`) has no other reason."""
+    """Why a verdict is not valid: the checks with that verdict and their reasons. Reasons that
+    explain the others come first: an unfinished run, the error of most operations, a damaged
+    recording. If the programs wrote nothing (`idle`), that is the only reason."""
     if verdict is Verdict.VALID:
         return ""
     first = sorted(checks, key=lambda c: c.name != "recording")
@@ -779,8 +780,8 @@ def _clients_died(events: Sequence[Event]) -> Iterator[ClientDeath]:
 def _quoted(
     reader: RunReader, events: Sequence[Event], anomalies: Sequence[Anomaly]
 ) -> Sequence[str]:
-    """What brokers and mirrors logged of each of some anomalies, for its sentence; empty where
-    nothing names it."""
+    """Per anomaly, the lines that brokers and mirrors logged about it, for its sentence; empty if
+    no line names it."""
     logs, samples = RunLogs(reader), samples_of(reader, anomalies)
     return [
         logs.around(each, samples[each.cluster, each.topic, each.partition], events).quoted

@@ -1,10 +1,11 @@
 """One mirrored range, compared without offsets: which records of the source arrived at the
 destination, and in what order.
 
-The source's sequence is its data records that a read_committed reader gets, in offset order, each
-payload once. The destination's is what a read_committed reader gets of what came in the mirrored
-range (`spark_verify.facts.eras`). MirrorMaker 2 keeps order and moves offsets, so a record's
-identity is its payload id and its content the digest (`spark_verify.facts.view.Records`).
+The source's sequence has the data records that a read_committed reader gets, in offset order, each
+payload once. The destination's sequence has the mirrored records of the range
+(`spark_verify.facts.eras`) that a read_committed reader gets. MirrorMaker 2 keeps order and moves
+offsets, so a record's identity is its payload id and its content the digest
+(`spark_verify.facts.view.Records`).
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def tail(view: PartitionView, mirrored_range: MirroredRange) -> Tail:
     past = history(view.partition_facts).generations[mirrored_range.destination]
     if past[mirrored_range.generation].lost is not None:
         return "died-with-destination"
-    # Its source is dead for good, or another destination was promoted in place of that.
+    # The source is dead for good, or another destination was promoted in its place.
     lost = mirrored_range.source in view.deaths or [
         p
         for p in view.promotions
@@ -81,19 +82,19 @@ def tail(view: PartitionView, mirrored_range: MirroredRange) -> Tail:
 
 
 def _appends_to(stop: MirrorStop, mirrored_range: MirroredRange) -> bool:
-    """Whether the records that a mirror appended at its end are in the destination's log: its own
-    mirror's, or copied from an earlier hop."""
+    """Whether the destination's log has the records that a mirror appended at its end: this hop's
+    mirror, or that of an earlier hop whose log was copied."""
     if mirrored_range.far:
         return stop.cluster != mirrored_range.source
     return stop.cluster == mirrored_range.destination
 
 
 def appended_since(view: PartitionView, mirrored_range: MirroredRange, batches: Batches) -> int:
-    """From where on the destination has only control batches that mirrors appended at the end of
-    the run, and recorded that they did.
+    """The offset from which the destination has only control batches that mirrors appended, and
+    recorded, at the end of the run.
 
-    Of its own mirror, or, from further away, of one in between. What is appended at a failover is
-    behind the promotion, where the mirrored range ends.
+    The mirror may be this hop's or one of an earlier hop. Markers that a failover appends are
+    behind the promotion, outside of the mirrored range.
     """
     if mirrored_range.promotion is not None:
         return FOREVER
@@ -135,24 +136,28 @@ class Hop:
     """The records that one link mirrored. `sequence` are record indices of the source in the order
     in which they should arrive.
 
-    `generation` is the destination's. `came` are its record indices, in file order, of visible
-    mirrored records, and `mirrored` of those that have a payload id. For each, `first` and `copy`
-    are the earlier one that it repeats and the number of earlier copies, `position` its place in
-    `sequence` (-1: none).
-    Per position, `arrived_at` is the destination's offset of its first copy, or -1. `present` and
-    `missing` are the positions with and without a copy, `front` is the last of `present` (-1:
-    nothing arrived). `late` are the missing ones whose COMMIT is behind the mirrored range at the
-    source: they arrived, and the destination had to abort them. `since` is the first offset of the
-    source that the destination may still have: it has deleted the beginning of its own log
-    (retention). `cleaned` are missing ones that it may have had, and compacted or deleted; of those
-    that are `unknown` it cannot be known. `erased` are behind the last that arrived, and below
-    where its cleaner was, which never takes them. `gaps`: the source has compacted its log. For the
-    payload ids `unsettled` the first copy may come from a copy that the source has deleted
-    (`unsettled_payloads`): their present position at the source does not show the former one.
-    `unordered` are those, and, where names are contents, those of which it is unknown which record
-    came first. `sure` is the last of `present` that is none of those. `origin` is how the contents
-    can have come about, where names are contents. `nameless` is how many
-    came of which contents do not tell which of several they are.
+    `generation` is the destination's. `came` are the destination's record indices, in file
+    order, of visible mirrored records; `mirrored` are those of `came` that have a payload id.
+    For each mirrored record, `first` is the earlier one that it repeats, `copy` the number of
+    earlier copies, and `position` its index in `sequence` (-1: none).
+
+    Per position, `arrived_at` is the destination's offset of the first copy, or -1. `present`
+    and `missing` are the positions with and without a copy; `front` is the last present one
+    (-1: nothing arrived). `late` are missing positions whose COMMIT is behind the mirrored
+    range at the source: the records arrived, and the destination had to abort them.
+
+    `since` is the first source offset that the destination may still have after retention
+    deleted the beginning of its log. `cleaned` are missing positions that the destination may
+    have had and compacted or deleted; for those in `unknown` that cannot be decided. `erased`
+    are missing positions behind the last present one that lie below the cleaner's checkpoint,
+    although a cleaner never removes such records. `gaps`: the source has compacted its log.
+
+    Payload ids in `unsettled` may come from a copy that the source has deleted
+    (`unsettled_payloads`), so their position at the source proves nothing. `unordered` adds
+    payload ids that are contents of several records, whose order of arrival is unknown. `sure`
+    is the last present position with none of these ids. `origin` and `nameless` apply where
+    payload ids are contents: how the destination's contents can have come about, and how many
+    records cannot be told from others.
     """
 
     mirrored_range: MirroredRange
@@ -184,8 +189,8 @@ class Hop:
 
     @property
     def holes(self) -> Ints:
-        """Missing positions that later records have overtaken, or behind which the destination's
-        cleaner has been."""
+        """Missing positions that later records have overtaken, or that lie below the destination's
+        cleaner checkpoint."""
         sure = -1 if self.explained else self.sure
         return np.concatenate((self._overtaken[self._overtaken < sure], self.erased))
 
@@ -198,7 +203,7 @@ class Hop:
 
     @property
     def explained(self) -> bool:
-        """Whether the mirror, as it is promised, can have made the destination's contents of the
+        """Whether a mirror that keeps its promise can have made the destination's contents from the
         source's."""
         return self.origin.how in ("once", "again", "coincidence")
 
@@ -211,16 +216,16 @@ class Hop:
 
     @property
     def behind(self) -> Ints:
-        """Missing positions after the last that arrived, or whose COMMIT is: not mirrored yet, or
-        lost with the source."""
+        """Missing positions after the last arrival, and those whose COMMIT comes after it: not
+        mirrored yet, or lost with the source."""
         behind = (self.missing > self.front) | among(self.missing, self.late)
         return self.missing[
             behind & ~among(self.missing, np.concatenate((self.cleaned, self.erased)))
         ]
 
     def neighbours(self, position: int) -> dict[str, object]:
-        """Where on the destination the record of a position belongs: the offset it comes after,
-        that it comes before, or None."""
+        """The place on the destination where the record of a position belongs: the offsets before
+        and after it, or None."""
         index = int(np.searchsorted(self.present, position))
         return {
             "after_offset": int(self.arrived_at[self.present[index - 1]]) if index else None,
@@ -233,14 +238,15 @@ class Hop:
 def judged_hops(
     view: PartitionView, judge: Callable[[PartitionView, Hop], Iterable[Finding]]
 ) -> Iterator[Finding]:
-    """What `judge` finds in every mirrored range and between both ends of several; and those of
-    which no log was captured."""
+    """The findings of `judge` in every mirrored range, and between both ends of several hops; and
+    the ranges of which no log was captured."""
     for compared in hops(view, end_to_end=True):
         yield from judge(view, compared) if isinstance(compared, Hop) else (compared,)
 
 
 def unclear(view: PartitionView) -> Iterator[Unjudged]:
-    """Of copied logs, what may be a destination's own without a mark that says so."""
+    """Parts of copied logs that a destination's own clients may have written, without a mark in the
+    bytes."""
     for cluster, offset in view.unclear.items():
         where = view.tp
         yield Unjudged(
@@ -251,9 +257,11 @@ def unclear(view: PartitionView) -> Iterator[Unjudged]:
 
 
 def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | Unjudged]:
-    """Every mirrored range, compared; or why not: no log of a cluster was captured.
+    """The comparison of every mirrored range, or the reason why it was not compared: no log of a
+    cluster was captured.
 
-    `end_to_end`: also what is further away than one link from where it was written.
+    `end_to_end`: also ranges that came over more than one link, compared with the cluster that
+    wrote them.
     """
     past = history(view.partition_facts)
     finals = view.canonical()
@@ -267,8 +275,8 @@ def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | Unj
             continue
         final = read(finals[mirrored_range.destination])
         if view.guarantee.offsets_kept or mirrored_range.far:
-            # What arrived is below every later truncation of the destination: what it had in the
-            # end speaks.
+            # Everything that arrived is below every later truncation of the destination, so its
+            # last log is compared.
             yield hop(
                 view,
                 mirrored_range,
@@ -277,7 +285,7 @@ def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | Unj
                 final,
             )
         else:
-            # A destination that is to follow is emptied: what it had before that speaks.
+            # A destination that is to follow again is emptied, so the log from before is compared.
             generation = past.generations[mirrored_range.destination][mirrored_range.generation]
             yield hop(view, mirrored_range, generation, source, log_of(view, generation) or final)
 
@@ -288,8 +296,7 @@ def compared_hops(view: PartitionView) -> Iterator[Hop]:
 
 
 def _far(view: PartitionView) -> Iterator[MirroredRange]:
-    """Mirrored eras whose owner is not where they were mirrored from, as if they had come in one
-    hop."""
+    """Mirrored eras whose source is not their owner, as one hop from the owner."""
     if not view.guarantee.offsets_kept:
         return
     past = history(view.partition_facts)
@@ -313,7 +320,7 @@ def _far(view: PartitionView) -> Iterator[MirroredRange]:
 
 
 def _links(past: History, era: Era) -> int:
-    """Over how many links an era came from its owner."""
+    """The number of links between an era and its owner."""
     links, source = 1, era.source
     while source != era.owner and links < len(past.generations):
         source, links = past.generations[source][-1].era(era.start).source or era.owner, links + 1
@@ -363,7 +370,7 @@ def hop(
     older = int(np.count_nonzero(theirs.offset[sequence] < since))
     sequence = sequence[older:]
     if since > mirrored_range.start:
-        # What is older and there all the same is a repeat of a first copy that is gone.
+        # An older record that is still there repeats a first copy that was deleted.
         repeats = (
             locate(theirs.uid[source.visible & (theirs.offset < since)], ours.uid[mirrored]) >= 0
         )
@@ -426,8 +433,8 @@ def _origin(
     destination: Log,
     came: Ints,
 ) -> Origin:
-    """How what came, which are rows of the destination's records, can have been made of what the
-    source has; unknown where records have names."""
+    """How the mirrored records (rows of the destination's records) can have come from the source's
+    contents; unknown where records have payload ids of their own."""
     if not by_content(view):
         return Origin(how="unknown")
     rows, came = came, destination.records.digest[came]
@@ -459,8 +466,8 @@ def _origin(
 
 
 def _room(log: Log, offsets: Ints, *, since: int) -> Ints:
-    """How many offsets are missing before each of these, and behind them; what is below `since` is
-    taken for missing."""
+    """The number of missing offsets before each of these, and after the last; offsets below `since`
+    count as missing."""
     batches = log.replica.batches
     markers = batches.base_offset[(batches.control != DATA) & (batches.count > 0)]
     there = np.sort(np.concatenate((log.records.offset, markers)))
@@ -471,9 +478,10 @@ def _room(log: Log, offsets: Ints, *, since: int) -> Ints:
 
 
 def _alike(source: Log, ours: Records, came: Ints, again: Ints, lost: int) -> Ints:
-    """Names of records that came `again`, or, once some did, whose content several records of the
-    source have: any of these, or a deleted one, may have come first. Of what `came`, the first of a
-    content is no deleted record's once as many others came before it as the source has `lost`."""
+    """Payload ids whose first arrival is ambiguous: records that came `again`, and then every
+    content that several source records share, because any of these or a deleted one may have come
+    first. The first arrival of a content is no deleted record's once as many others came before it
+    as the source has `lost`."""
     theirs = source.records
     if not len(again):
         return again
@@ -492,11 +500,11 @@ def _alike(source: Log, ours: Records, came: Ints, again: Ints, lost: int) -> In
 def _ended_behind(
     view: PartitionView, mirrored_range: MirroredRange, source: Log, destination: Log, rows: Ints
 ) -> Bools:
-    """Per record of the source, whether its transaction crossed without its marker. Where offsets
-    move, nobody can tell.
+    """Per record of the source, whether its transaction was mirrored without its marker; unknown,
+    and so false, where the mirror moves offsets.
 
-    What crossed ends with the promotion; without one, where the destination's log ends, or its
-    mirror began to append to it.
+    The mirrored part ends at the promotion. Without a promotion it ends with the destination's log,
+    or where the mirror began to append.
     """
     if not view.guarantee.offsets_kept or not len(rows):
         return np.zeros(len(rows), np.bool_)
@@ -510,13 +518,13 @@ def _ended_behind(
 
 
 def repeated_at_source(compared: Hop) -> Ints:
-    """Payload ids that the source itself has more than once: repeating those is faithful."""
+    """Payload ids that the source itself has more than once: a faithful mirror repeats them."""
     uids = compared.source.records.uid
     return distinct(uids[copies(uids)[1] > 0])
 
 
 def why_not_judged(compared: Hop, count: int) -> str:
-    """The reason why records that came again, out of order or never are not judged
+    """The reason why repeated, out-of-order or missing records are not judged
     (`unsettled_payloads`)."""
     source, destination = compared.source.cluster, compared.destination.cluster
     how = f"{count} records on {destination} came again, out of order, or never"
@@ -532,8 +540,8 @@ def perhaps_cleaned(count: int, holder: str, lacking: str) -> str:
 
 
 def aborted_or_open(compared: Hop, uids: Ints) -> Ints:
-    """Per uid, the index of its record at the source when that is neither plain nor committed
-    there, else -1."""
+    """Per payload id, the index of its record at the source if the record is aborted or in an open
+    transaction there, else -1."""
     at = locate(compared.source.records.uid, uids)
     hidden = each_at(compared.source.record_state, at, PLAIN) > PLAIN
     return np.where(hidden & ~each_at(compared.source.visible, at, True), at, -1)
