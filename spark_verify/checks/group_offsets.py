@@ -1,15 +1,15 @@
 """group-offsets: a consumer group that fails over skips nothing and repeats little (KIP-545;
 MirrorMaker 2's group offset sync).
 
-P is the last position that the group committed on the source, D the first offset that it got on the
-destination. A record is skipped if the destination has it below D, the source has it at or above P,
-and no member ever got it. A record is repeated if a member got it on the destination although it is
-below P at the source. MirrorMaker 2 translates P to the last offset sync at or below it, so that it
-may step back but never ahead. It may step back by the commits since the last checkpoint and sync,
-by offset.lag.max, and by as much again as the group was behind the end (KAFKA-12468: syncs are kept
-ever sparser further back). The offsets that it commits for the group on the destination before a
-failover (sync.group.offsets) never go back, never pass the group's own position, and never pass the
-log's end.
+P is the last position that the group committed on the source, D the offset of the first record that
+the group read on the destination. A record is skipped if the destination has it below D, the source
+has it at or above P, and no member ever read it. A record is repeated if a member got it on the
+destination although it is below P at the source. MirrorMaker 2 translates P to the last offset sync
+at or below it, so that it may step back but never ahead. It may step back by the commits since the
+last checkpoint and sync, by offset.lag.max, and by as much again as the group was behind the end
+(KAFKA-12468: syncs are kept ever sparser further back). The offsets that it commits for the group
+on the destination before a failover (sync.group.offsets) never go back, never pass the group's own
+position, and never pass the log's end.
 
 Once a fault has reached brokers of the destination, a sample that steps back may come from a
 coordinator that has reloaded the group (`parts.samples`). `__consumer_offsets` decides: if
@@ -23,10 +23,10 @@ offset that the group committed, or the end of the destination's log.
 
 Sampled committed offsets are counted as `checkpoints` of the cluster that they were sampled on. A
 group whose offsets are mirrored has some on the source: if there are none, nobody sampled, and the
-mirror's commits are unknown. If there are none on the destination, the mirror had synced nothing
-before the failover; no mirror promises a sync by then, and the reason mentions it. If the part of
-the mirror that syncs them had failed, as its `mirror-state` events report, its promise for groups
-is unknown from then on.
+mirror's commits are unknown. If the destination has no samples, the mirror had synced nothing
+before the failover. No mirror promises a sync by then, so the reason only mentions it. If the
+mirror's group sync had failed, as its `mirror-state` events report, its promise for groups is
+unknown from then on.
 """
 
 from __future__ import annotations
@@ -148,10 +148,10 @@ def held_against(
 
 
 def during(view: PartitionView, compared: Hop) -> PartitionView:
-    """What was seen of groups until the next failover away from the destination; there, from when
-    it followed for certain.
+    """The view, limited to the rows of groups until the next failover away from the destination; on
+    the destination, from the time since which it surely followed.
 
-    Until then the mirror sets groups back that had read what it truncated.
+    Before that time the mirror sets back groups that had read the truncated records.
     """
     began, there = compared.mirrored_range.settled, compared.mirrored_range.destination
     later = [p.fault_time for p in view.promotions if p.source == there and p.time > began]
@@ -210,8 +210,8 @@ def _beside(
     destination: Log,
     got: Ints,
 ) -> Iterator[Finding]:
-    """What a group that had committed on the source skipped, and got again, where it began on the
-    destination."""
+    """The records that a group skipped and repeated when it began on the destination, if it had
+    committed on the source."""
     group = commits[0].group
     committed = max(commits, key=lambda r: r.returned)
     ours = destination.records
@@ -226,7 +226,7 @@ def _beside(
         & (origin >= committed.position)
         & ~among(ours.uid[mirrored], got)
     ]
-    # The copy that was read: an at-least-once mirror may have written a record twice.
+    # The copy that the group read: an at-least-once mirror may have written a record twice.
     read = locate(ours.offset[mirrored], np.concatenate([r.offsets for r in after]))
     uids = np.concatenate([r.uids for r in after])[read >= 0]
     read = read[read >= 0]
@@ -248,7 +248,7 @@ def _beside(
     for kind, rows, more in (
         ("group-skip", skipped, {}),
         ("group-replay", again[late], {"bound": bound}),
-        # Nothing explains what is below the offset that the mirror had committed for the group.
+        # Records below the offset that the mirror had committed for the group are not explained.
         ("group-replay", again[~late], {"bound": 0}),
     ):
         if len(rows):
@@ -321,7 +321,7 @@ def _settled(view: PartitionView, promotion: LogPromotion) -> set[str]:
 
 
 def _sampled(view: PartitionView, promotion: LogPromotion, group: str) -> Sequence[Finding]:
-    """How many committed offsets of the group were sampled: on the source at all, on the
+    """The number of sampled committed offsets of the group: on the source at any time, on the
     destination before the failover."""
     own = [g for g in view.groups if g.group == group]
     counts = {
@@ -338,8 +338,8 @@ def _sampled(view: PartitionView, promotion: LogPromotion, group: str) -> Sequen
 
 
 def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
-    """Holds samples that stepped back against what the coordinators of the cluster wrote, and that
-    against the source."""
+    """Compares samples that stepped back with the coordinators' logs of their cluster, and the
+    mirror's commits there with the source."""
     found = list(synced_offsets.combine(parts))
     for part in parts:
         if part.data["what"] == "back":
@@ -354,8 +354,8 @@ def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
 
 
 def _due(scenario: Scenario, promotions: Sequence[LogPromotion]) -> Due:
-    """Where failovers of clusters that a group reads on lead to, and samples of the group where
-    they come from.
+    """The destinations of failovers from clusters on which a group reads, and samples of the group
+    on those clusters.
 
     Readers are in a group unless they have `assign`; relays always are, and follow.
     """

@@ -8,8 +8,8 @@ which is either transactional or not (KIP-98). So an id and epoch that are both,
 begins again with other bytes, belong to two producers, or to one whose partition state was lost
 (Redpanda PR 31659).
 
-Missing offsets, and gaps of sequences there, prove nothing: compaction removes batches. They are
-noted, and are no finding.
+Missing offsets, and sequence gaps at these, prove nothing, because compaction removes batches. Such
+gaps are notes, not findings.
 
 It also shows the bytes at an offset as plain values for people: batch headers with their file and
 position, and records. The slow decoder reads these few records, because it reads control records
@@ -346,12 +346,12 @@ def _count(
     same: Sequence[CapturedReplica],
     seen: PartitionView,
 ) -> None:
-    """Adds to the report what was looked at of a partition, and what of it cannot be read."""
+    """Adds to the report the examined amounts of a partition, and its unreadable parts."""
     report.looked["partitions"] += 1
     for replica in seen.replicas:
         report.looked["replicas"] += 1
         report.looked["batches"] += len(replica.batches)
-        # What is read and wrong is a case; what cannot be read is listed separately.
+        # Readable but wrong bytes are cases; unreadable bytes are listed separately.
         report.unreadable += [
             f"{cluster}/{replica.broker} {d}"
             for d in replica.damage
@@ -446,8 +446,8 @@ def _note(seen: PartitionView, reason: str) -> str:
 
 
 def _cleaned(seen: PartitionView, replica: Replica) -> Iterator[str]:
-    """Offsets that are missing where the log's cleaner is known to have been; what the rest lacks
-    is replica-agreement's."""
+    """Offsets that are missing below the cleaner's checkpoint. Missing offsets elsewhere are judged
+    by replica-agreement."""
     (every, first), (above, _) = missing(replica), missing(replica, compacted(seen, replica))
     if every > above:
         where = f"{replica.cluster}'s {seen.topic}-{seen.partition}"

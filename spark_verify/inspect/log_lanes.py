@@ -39,8 +39,8 @@ from linkflap.spark_verify.read.plan import RunPlan, plan
 
 RAW: Final = 24_000
 AROUND: Final = (60, 20, 6, 2)
-"""Batches on each side of what is worth a look: the first number with which no more than RAW of the
-run are kept."""
+"""Batches kept on each side of a point of interest. The first of these numbers is used with which
+the run keeps at most RAW batches."""
 BINS: Final = 320
 MOST_BINS: Final = 30_000
 """Of all logs together."""
@@ -95,7 +95,7 @@ class Lane(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanePoints:
-    """What is worth a look: offsets per partition, moments (nanoseconds) for all."""
+    """Points of interest: offsets per partition, and times (nanoseconds) for all partitions."""
 
     offsets: Mapping[Key, Collection[int]]
     times: Collection[int] = ()
@@ -237,8 +237,7 @@ def _lane(log: Drawn, planned: RunPlan, rows: Ints | None, bins: int) -> Lane:
         "producers": ids.tolist(),
         "who": who.ravel().tolist(),
         "time": h.max_timestamp[shown].tolist(),
-        # Rows behind which batches are missing that are counted only: what is drawn across them
-        # would be guessed.
+        # Rows followed by batches that are only counted: a line across these would be a guess.
         "gaps": (
             np.flatnonzero(np.diff(shown, append=len(h)) > 1) if rows is not None else shown[:0]
         ).tolist(),
@@ -376,8 +375,7 @@ def _followed(key: LogKey, columns: Mapping[str, Ints], logs: Sequence[Drawn]) -
     records."""
     count = len(columns["first"])
     marker, control, written = np.full(count, -1), np.full(count, -1), np.full(count, -1)
-    # Where no log could have its records, or the one that could is damaged, it is unknown whether
-    # it has a marker.
+    # If no undamaged log could have a commit's records, its marker is unknown.
     known = np.zeros(count, np.bool_)
     for log in logs:
         there = _holds(log.headers, columns)

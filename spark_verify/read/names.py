@@ -1,18 +1,17 @@
-"""Payload ids of records that no header names: by what was recorded on the wire, by content, or by
+"""Payload ids of records without linkflap's header: from recordings of the wire, by content, or by
 offset.
 
 Programs of the user's write records without linkflap's header. With `record = "wire"` a batch is
 identified by its producer id, epoch, first sequence and number of records, on the cluster whose
 clients wrote it; where a mirror maps producer ids, by the id at the source. A batch without a
-producer id is identified by its acknowledged offset, if its CRC is that of what was asked to be
-written there, or by its CRC alone if no offset was acknowledged. (Brokers that rewrite batches, for
-instance for LogAppendTime, give all of them other CRCs: then by offset alone.) Equal batches of
-which no offset was acknowledged have no name. One that was asked for once, and is there at another
-offset too, was written twice. A batch of a transaction that was never acknowledged
-is judged only if it is there: a client may commit without it. Where a mirror moves offsets, what it
-mirrored is named by the record at the source with the same content. What a reader got is what its
-cluster had at that offset then; what was fetched on the wire is that only if the CRC of its batch
-is the same.
+producer id is identified by its acknowledged offset if its CRC is that of the produced batch, or by
+its CRC alone if no offset was acknowledged. (Brokers that rewrite batches, for instance for
+LogAppendTime, change every CRC: then the offset alone counts.) Equal batches without an
+acknowledged offset have no name. A batch that was produced once and is also at another offset was
+written twice. An unacknowledged batch of a transaction is judged only if the log has it, because a
+client may commit without it. If a mirror moves offsets, a mirrored record has the name of the
+source's record with the same content. A reader got the record that its cluster had at that offset
+at that time; for a fetch on the wire this holds only if the CRC of the batch agrees.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ _NO_ID: Final = -1
 _LARGEST: Final = 2**63 - 1
 _LOW: Final = 0x7FFFFFFF
 _ABOVE_ALL: Final = 1 << 62
-"""Names of records that are only on a destination begin here."""
+"""Names from here on: records that only a destination has."""
 _OF_NOBODY: Final = _ABOVE_ALL + (1 << 61)
-"""Names of records that were fetched and that nobody asked to be written begin here."""
+"""Names from here on: records that were fetched although no client produced them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Name:
-    """A batch that a client asked to be written: its first payload id, and its operation."""
+    """A batch that a client produced: its first payload id, and its operation."""
 
     uid: int
     operation: int
@@ -53,7 +52,7 @@ class _Name:
 
 @dataclass(slots=True)
 class _Asked:
-    """The batches that clients of one cluster asked to be written."""
+    """The batches that the clients of one cluster produced."""
 
     by_sequence: dict[tuple[int, int, int, int], _Name] = field(default_factory=dict)
     by_offset: dict[int, tuple[int, int, _Name]] = field(default_factory=dict)
@@ -84,7 +83,7 @@ class _Asked:
     def name(
         self, identity: tuple[int, int, int], offset: int, size: int, crc: int
     ) -> _Name | None:
-        """The name of a batch, if these clients asked for it. `identity`: producer id, epoch, first
+        """The name of a batch, if these clients produced it. `identity`: producer id, epoch, first
         sequence."""
         if identity[0] != _NO_ID:
             return self.by_sequence.get((*identity, size))
@@ -96,7 +95,7 @@ class _Asked:
 
 
 def named_on_the_wire(seen: PartitionView) -> PartitionView:
-    """A partition with the names of its records, which have none yet."""
+    """The partition, with names for its records, which have none yet."""
     asked: dict[str, _Asked] = defaultdict(_Asked)
     for send in seen.sends:
         asked[send.cluster].add(send)
@@ -110,9 +109,9 @@ def named_on_the_wire(seen: PartitionView) -> PartitionView:
 
 
 def named_by_offset(seen: PartitionView) -> PartitionView:
-    """A partition of a mirror that moves offsets, whose records have no names, and whose clients no
-    history: what clients wrote is named by its cluster and offset, and copies by their content.
-    After a failback it is unknown of which log readers got what, and nothing is named."""
+    """Names the records of a partition that has neither names nor a history, behind a mirror that
+    moves offsets: native records by their cluster and offset, copies by their content. After a
+    failback it is unknown from which log readers got their records, so nothing is named."""
     if seen.guarantee.offsets_kept or seen.earlier:
         return seen
     clusters = [cluster.name for cluster in seen.topology.clusters]
@@ -134,8 +133,8 @@ def named_by_offset(seen: PartitionView) -> PartitionView:
 def _with_copies(
     seen: PartitionView, replicas: Iterable[Replica], earlier: Iterable[Replica]
 ) -> PartitionView:
-    """With these replicas. What a source has named names what was mirrored from it and moved, and
-    what readers got."""
+    """The partition with these replicas. Named records of a source give their names to the copies
+    at other offsets, and to the records of readers."""
     last, before = tuple(replicas), tuple(earlier)
     for _ in () if seen.guarantee.offsets_kept else seen.topology.clusters:
         last, before = _after_mirrors(seen, last, before)
@@ -151,8 +150,8 @@ def _with_copies(
 
 
 def _promised_or_there(sends: Sequence[Send], logs: Sequence[Replica]) -> Sequence[Send]:
-    """Without the batches of transactions that were never acknowledged and that their cluster does
-    not have: a client may commit without them, and was not promised them."""
+    """The sends without unacknowledged batches of transactions that their cluster lacks: a client
+    may commit without them."""
     every = Sends.of(sends)
     keep = ~every.says("kind", "transaction")
     acknowledged = every.each("offsets") >= 0
@@ -217,8 +216,8 @@ def _eras(seen: PartitionView, replica: Replica) -> Sequence[Era]:
 def _owners(
     eras: Sequence[Era], offset: int, asked: Iterable[str], cluster: str, seen: PartitionView
 ) -> Iterable[str]:
-    """The clusters whose clients may have written what is at an offset: first the one that should
-    have. A mirror that moves offsets writes as a client of its own."""
+    """The clusters whose clients may have written the record at an offset, the most likely one
+    first. A mirror that moves offsets writes as a client."""
     owner = next((era.owner for era in eras if era.start <= offset < era.end), "")
     if not seen.guarantee.offsets_kept:
         return [cluster] if owner == cluster and cluster in asked else []
@@ -267,7 +266,7 @@ def _at_source(ids: Ints, how: ProducerIds) -> Ints:
 
 
 def _read(read: Read, logs: Sequence[Replica]) -> Read:
-    """What a reader got, by the log of its cluster that was captured next."""
+    """A read with the names that the next captured log of its cluster has at its offsets."""
     mine = [log for log in logs if log.cluster == read.cluster]
     log = next((log for log in mine if log.captured >= read.returned), mine[-1] if mine else None)
     if log is None or not len(log.records):
@@ -277,13 +276,13 @@ def _read(read: Read, logs: Sequence[Replica]) -> Read:
 
 
 def fetched_on_the_wire(seen: PartitionView) -> Sequence[Read]:
-    """The reads; what was recorded on the wire has the payload ids of what its cluster, or one that
+    """The reads. Those recorded on the wire get the payload ids that their cluster, or one that
     mirrors it, had at that offset in a batch with the same CRC.
 
-    A cleaner gives what it leaves of a batch another CRC: below it by offset alone. What it or
-    retention took has the name of what was acknowledged there. What else no log has was asked to be
-    written, and has that name; or may be gone since, and is left out; or is of nobody, and gets a
-    name that no record has.
+    A cleaner changes the CRC of the batches that it shortens, so below its checkpoint the offset
+    alone counts. A record that a cleaner or retention removed has the name of the record
+    acknowledged at its offset. Any other record that no log has is named as the batch that a client
+    produced, is left out if it may have been removed since, or else gets a name that no record has.
     """
     if not any(len(read.crcs) for read in seen.reads):
         return seen.reads
@@ -329,7 +328,8 @@ def _fetched(
 def _acknowledged_there(
     seen: PartitionView, read: Read, uids: Ints, known: Bools, gone: Bools
 ) -> None:
-    """Names what was deleted or compacted since by what was acknowledged at its offset."""
+    """Names records that were deleted or compacted since by the record acknowledged at their
+    offset."""
     sends = Sends.of(seen.sends)
     sends = sends.take(sends.says("cluster", read.cluster))
     names = uids_of(sends)[0]
@@ -340,8 +340,8 @@ def _acknowledged_there(
 
 
 def _perhaps_gone(seen: PartitionView, read: Read, logs: Sequence[Replica]) -> Bools:
-    """What may have been in the log when it was fetched, and is not in these logs of it: it was
-    deleted, lost or truncated since, or they are torn."""
+    """Per fetched record, whether the log may have had it at that time, although these captured
+    logs lack it: the record was deleted, lost or truncated since, or the logs are torn."""
     if not logs or any(log.damage for log in logs):
         return np.ones(len(read.offsets), np.bool_)
     gone = read.offsets < max(log.log_start for log in logs)
@@ -356,8 +356,8 @@ def _perhaps_gone(seen: PartitionView, read: Read, logs: Sequence[Replica]) -> B
 def _asked_for(
     read: Read, uids: Ints, known: Bools, asked: Mapping[int, Sequence[tuple[int, int]]]
 ) -> None:
-    """Names what no log has and one client asked to be written: what is fetched of a batch is its
-    end."""
+    """Names fetched records that no log has and exactly one client produced. A fetch returns the
+    end of a batch."""
     begins = np.flatnonzero(changes(read.crcs, read.offsets - np.arange(len(uids))))
     for start, end in zip(begins, [*begins[1:], len(uids)], strict=True):
         sent = asked.get(int(read.crcs[start]), ())
@@ -371,11 +371,11 @@ def named_by_content(seen: PartitionView) -> PartitionView:
     """Names the records of logs that linkflap did not record, where a mirror moves offsets: by the
     offset at the source of the record with the same content.
 
-    Of several with one content the first visible copy is the source's first, and so on; whatever
-    there is more of repeats the last. Where either log has lost its beginning, or a cleaner took
-    some of it, it is unknown which copies are there: what the source has more than once gets no
-    name, nor, where it may have deleted such records, what the destination has more than once. A
-    record that the source has not is named by its own offset, above all others.
+    Of several records with one content, the first visible copy is the source's first record, and so
+    on; surplus copies repeat the last. If either log has lost its beginning or was compacted, it is
+    unknown which copies are left. Then contents that the source has more than once get no name.
+    Neither do contents that the destination has more than once, if the source may have deleted such
+    records. A record that the source lacks is named by its own offset, above all others.
     """
     source = seen.canonical().get(seen.home)
     if source is None or len(seen.canonical()) < 2:
@@ -408,7 +408,8 @@ def named_by_content(seen: PartitionView) -> PartitionView:
 
 
 def _lacks(seen: PartitionView, replica: Replica) -> bool:
-    """Whether a log may have had more records: its beginning is deleted, or a cleaner took some."""
+    """Whether a log may have had more records: its beginning was deleted, or a cleaner removed
+    some."""
     cleaned = compacted(seen, replica) > 0
     return replica.log_start > 0 or (cleaned and offsets_missing(seen, replica) > 0)
 
@@ -442,9 +443,9 @@ def _ambiguous(
     deleted: bool,
     begun_later: bool,
 ) -> Bools:
-    """Per record of a destination, whether it is unknown which of those with its content it is;
-    `known`: how many of them the source has, which may have `deleted` some, while the destination
-    may have `begun_later`."""
+    """Per record of a destination, whether several source records may be its original. `known`: the
+    number of source records with its content; `deleted`: the source may have deleted some;
+    `begun_later`: the destination may have lost its first ones."""
     again, nth = np.zeros(len(digests), np.bool_), copies(digests[visible])[1]
     several = known > 1
     if deleted and (several.any() or seen.guarantee.delivery == "exactly-once"):
@@ -453,8 +454,8 @@ def _ambiguous(
 
 
 def _occurrence(digests: Ints, visible: Bools) -> Ints:
-    """Per record, how many with the same content come before it; those that no reader gets come
-    last."""
+    """Per record, the number of earlier records with the same content; invisible records count as
+    the last."""
     order = np.lexsort((np.arange(len(digests)), ~visible, digests))
     ordered = digests[order]
     begins = np.flatnonzero(changes(ordered))

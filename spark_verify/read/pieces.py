@@ -6,9 +6,9 @@ executors, which must see the files at the same paths; the error names a file th
 not see. A task reads its piece in `mapInArrow`: Spark would look up, create and plan a data source
 in three further Python processes, for the same bytes.
 
-Few rows pass through Spark: per task and partition the rows of some MiB as one value, an Arrow
+Few rows pass through Spark: each has some MiB of one partition's rows from one task, as an Arrow
 stream. The JVM sorts and groups by the key alone. A row of sixty columns per send or watermark
-would cost it more than everything else together.
+would cost the JVM more than everything else together.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from linkflap.spark_verify.read.rows import BYTES_AT_ONCE, HISTORY, gathered
 
 _ROWS_AT_ONCE: Final = 4096
 _RECORDS_FOR_NOTHING: Final = 1 << 22
-"""Records that rows may claim whatever the logs have."""
+"""The number of records that rows may claim even if the logs are smaller."""
 _NOT_REPORTED: Final = -1001
-"""librdkafka's word for no offset, in runs of older versions."""
+"""librdkafka's value for no offset, in runs of older versions."""
 _NAME: Final = 60
 """Characters of an error's name at most: a text without one ends there."""
 
@@ -125,8 +125,8 @@ def _of_kind(run: str, kind: str, rows: Sequence[Row]) -> pa.RecordBatch:
 
 
 def _sends(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
-    """Every operation once it was read how it was invoked and how it returned; at the end those
-    without a return. Only open ones are held."""
+    """Every operation, as soon as both its rows were read; at the end the operations without a
+    return. Only open operations are held in memory."""
     invoked: dict[int, list[Operation]] = {}
     returned: dict[int, list[Operation]] = {}
     over, claims = array("q"), _Claims(reader)
@@ -264,8 +264,8 @@ KEY: Final = ("run", "topic", "partition")
 BUNDLES: Final = pa.schema(
     [("run", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("rows", pa.binary())]
 )
-"""What crosses Spark: of one partition, some rows as an Arrow stream; the kinds of history that
-none of them is are left out."""
+"""The schema of the rows that pass through Spark: some rows of one partition as an Arrow stream,
+without columns of kinds of history that none of them has."""
 _KINDS: Final = tuple(name for name in HISTORY.names if name not in KEY)
 _BYTES_AT_ONCE: Final = 16 << 20
 """Rows that are packed together: a stream costs some KiB, and rows of a thousand partitions come
@@ -278,7 +278,7 @@ a task may cost."""
 _PART: Final = 1 << 20
 """The weight of a part of a history: a separate task is worth it only beside others."""
 _HEADERS_ALONE: Final = 8
-"""How many times faster a log is read of which nobody needs the records."""
+"""How many times faster a log is read if only its headers are needed."""
 UNSEEN: Final = "UnseenPathError"
 
 
@@ -413,7 +413,7 @@ Item = TypeVar("Item")
 
 
 def _spread(items: Iterable[tuple[int, Item]], number: int) -> list[list[Item]]:
-    """The items in at most so many lists of about equal work."""
+    """The items in at most `number` lists of about equal work."""
     lists: list[list[Item]] = [[] for _ in range(number)]
     least = [(0, index) for index in range(number)]
     for work, item in sorted(items, key=lambda pair: -pair[0]):

@@ -2,10 +2,11 @@
 
 linkflap starts the JVM itself, without pyspark's launcher. So the JVM does not outlive the harness
 (it ends when its standard input does, also when the harness is killed), does not get the terminal's
-Ctrl-C, and needs one JVM start less. It is not niced: on a busy machine a verdict would wait for
-everybody else. Single-step compilation and serial GC cost least CPU for a job of seconds. When out
-of memory it exits: an OutOfMemoryError in one of Spark's own threads would leave a job without an
-answer forever. `spark_verify.spark.masters` decides where the work is done.
+Ctrl-C, and needs one JVM start less. The JVM runs at normal priority, because a niced verdict would
+wait for every other process of a busy machine. Single-step compilation and serial GC cost least CPU
+for a job of seconds. The JVM exits when it is out of memory: an OutOfMemoryError in one of Spark's
+own threads would leave a job without an answer forever. `spark_verify.spark.masters` decides where
+the work is done.
 
 A class archive halves the cost of the JVM's start and of its first query. It is made once per Java
 and pyspark, when Spark is first used, by a JVM that runs the verifier's query and exits normally:
@@ -103,8 +104,7 @@ def launch(
         "org.apache.spark.deploy.SparkSubmit",
         "pyspark-shell",
     ]
-    # Python workers get the environment of the JVM: they must find every module that a check here
-    # may come from.
+    # Python workers inherit the environment of the JVM, and must find every module with a check.
     path = os.pathsep.join(entry for entry in sys.path if entry)
     environment = (
         os.environ
@@ -125,8 +125,8 @@ def launch(
         env=environment,
         start_new_session=True,
     )
-    # It ends when its input does, unless Spark's shutdown hangs half-way through its start (seen):
-    # then the watchdog ends it.
+    # The JVM ends when its standard input does. If Spark's shutdown hangs halfway through a start
+    # (seen), the watchdog ends it.
     cleanup.start_watchdog()
     identity = process_identity.identify(jvm.pid)
     if identity is not None:
@@ -142,7 +142,7 @@ def death(status: int) -> str:
 
 
 def cause(printed: str) -> str:
-    """The line of a Java or Python trace that says what happened."""
+    """The line of a Java or Python trace that names the error."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     telling = [line for line in lines if re.match(r"(\S+\s)?[\w.]*(Error|Exception)\b.*", line)]
     return (telling or lines or ["it printed nothing"])[-1]
@@ -154,7 +154,7 @@ _ARCHIVED: Final = 300.0
 """Seconds for a JVM to write its classes, some hundred MiB, when it ends; or for all of it, on a
 machine with much else to do."""
 _MOURNED: Final = 10.0
-"""Seconds in which a JVM that broke its connection has ended."""
+"""Seconds within which a JVM ends after it broke its connection."""
 STOPPED_WITHIN: Final = 30.0
 """Seconds for which a stopped process of Spark is waited for."""
 _LOOKS_EVERY: Final = 1.0
@@ -328,13 +328,13 @@ def _start(
 ) -> SparkSession:
     """A new session. `archive`: options of the JVM that stand in for the use of a class archive."""
     masters.check(master)
-    if find_spec("pandas") is None:  # pyspark would ask for it, also where it is not needed
+    if find_spec("pandas") is None:  # pyspark would ask for this even where it is not needed
         pandas_free.settle()
     pandas_free.ask_numpy()
     os.environ["PYSPARK_PYTHON"] = masters.python(master, given)
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = masters.address(master)
-    # It logs the traces of what it then raises: when the JVM dies, pages of them.
+    # py4j logs the trace of every exception that it raises: pages of them when the JVM dies.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     _open_gateway(given.get(masters.DRIVER_MEMORY, masters.HEAP), java, archive)
     builder = SparkSession.builder.master(master)
@@ -352,12 +352,13 @@ def _open_gateway(
 ) -> None:
     """Starts the JVM and tells pyspark where its gateway is."""
     global _jvm
-    java = java or java_for("4")  # Spark asks for what Kafka 4 asks for: 17 or later
+    java = java or java_for("4")  # Spark needs Java 17 or later, like Kafka 4
     options = [f"-Xmx{heap}", *(archive_options(java) if archive is None else archive)]
     folder = _room.enter_context(cleanup.temporary_folder("linkflap-spark-"))
     gateway = folder / "gateway"
     printed = folder / "printed"
-    # Together: a process that ends between the two would leave a JVM that no ledger names.
+    # One critical section: a process that ended between the two would leave a JVM that no ledger
+    # names.
     with printed.open("wb") as out, _lock:
         if _leaving:
             raise SetupError("Spark is not started any more: this process ends")
@@ -449,8 +450,8 @@ def reason_of_failure(error: BaseException) -> str:
     reason."""
     with _lock:
         jvm = _jvm
-    # A JVM that lives reports Java's own exceptions; of a dead one the connection breaks a moment
-    # before its parent hears.
+    # A living JVM reports Java's own exceptions. The connection to a dying one breaks a moment
+    # before its exit status is known.
     within = 0.0 if isinstance(error, Py4JJavaError | PySparkException) else _MOURNED
     if jvm is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):

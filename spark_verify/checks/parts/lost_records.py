@@ -1,7 +1,8 @@
-"""What a lossy fault took away from a cluster, and from those that mirror it: record by record.
+"""The records that a lossy fault removed from a cluster and from the clusters that mirror it.
 
-An unclean election takes away what the deposed leader's log had beyond the elected replica's
-(KIP-101). Its bite lists that exactly (`facts.partition_facts.Loss`), so its cost is known:
+An unclean election loses the part of the deposed leader's log that the elected replica lacks
+(KIP-101). The fault's bite lists that part exactly (`facts.partition_facts.Loss`), so its
+consequences are known:
 
 - records of the list, sent before the election, are absent;
 - a transaction whose marker is on the list has earlier records without a marker, or with a later
@@ -9,8 +10,8 @@ An unclean election takes away what the deposed leader's log had beyond the elec
 - readers that had passed the elected replica's end before the election do not get what the new
   leader writes below their position.
 
-The cluster itself shows what was taken away until the election; a mirror that had copied it, until
-a reader there gets what replaced it.
+The cluster shows the lost records until the election. A mirror that had copied them shows them
+until a reader there gets the records that replaced them.
 
 A run of an older version has no list. There the records are those that the deposed leader
 acknowledged, or that its readers got, before the fault was measured: one at each offset.
@@ -49,7 +50,7 @@ from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 Truncations = Sequence[tuple[int, int]]
-"""(time, offset) of what was truncated inside of a log generation."""
+"""(time, offset) of each truncation inside a log generation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +68,8 @@ class Passed:
 
 @dataclass(slots=True, kw_only=True)
 class _Going:
-    """A consumer that nothing has moved so far. `reached` is the position as reported, `end`
-    without what was truncated."""
+    """A consumer that nothing has moved so far. `reached` is its reported position, `end` that
+    position without the truncated part."""
 
     first: Read
     start: int
@@ -93,8 +94,8 @@ def passed(
 ) -> Iterator[Passed]:
     """What one consumer passed; its rows are of one log generation, in the order of their return.
 
-    `before`: what it did since it was moved last, where that was before this generation, and below
-    the truncation.
+    `before`: the consumer's rows in earlier generations since it was last moved, below the
+    truncation.
     """
     going = _stood(before, kept_until(rows[0], truncations) if rows else FOREVER)
     moved = -1
@@ -131,8 +132,8 @@ def _stood(before: Sequence[Read], limit: int) -> _Going | None:
 
 
 def _earlier(view: PartitionView, cluster: str, first: Read) -> Sequence[Read]:
-    """What the consumer of a row did there before it, in order; of the same poll what comes
-    first."""
+    """The earlier rows of the same consumer on the cluster, in order, including the first part of a
+    split poll."""
     mine = [
         r
         for r in view.reads
@@ -153,12 +154,11 @@ def _earlier(view: PartitionView, cluster: str, first: Read) -> Sequence[Read]:
 def rows_before(
     view: PartitionView, generation: LogGeneration, rows: Sequence[Read]
 ) -> Sequence[Read]:
-    """What one consumer did on its cluster before its first row of this generation, since it was
-    moved last.
+    """The rows of one consumer on its cluster since it was last moved, before its first row of this
+    generation.
 
-    That is of a poll which is split between two generations what it got in the one before. Empty
-    where it had got beyond the truncation: what it lacks then is known from its polls
-    (`skipped-by-truncation`).
+    A poll that is split between two generations contributes its first part. Empty if the consumer
+    had passed the truncation: its polls then show what it skipped (`skipped-by-truncation`).
     """
     if not generation.earlier or not rows:
         return ()
@@ -172,8 +172,7 @@ def rows_before(
 
 
 def _before(poll: Read, part: Read) -> Iterator[Read]:
-    """What a poll got in the generation before, where it was split between two and `part` is what
-    it got in this one."""
+    """The part of a split poll in the previous generation; `part` is its part in this one."""
     count = len(poll.offsets) - len(part.offsets)
     if part.kind == "poll" and count > 0:
         offsets = poll.offsets[:count]
@@ -186,7 +185,7 @@ def _went_on(going: _Going | None, row: Read, limit: int, *, served: bool) -> _G
     if row.kind == "poll" and not served and (going is None or going.start < 0):
         if len(row.offsets):
             going = _Going(first=row, start=int(row.offsets[0]), limit=limit)
-        elif going is not None:  # it was moved, and stands where it fetches from
+        elif going is not None:  # the consumer was moved, and continues at its fetch position
             going = _Going(first=row, start=row.position, limit=limit)
     if going is None or row.kind not in ("poll", "drained"):
         return going
@@ -198,8 +197,7 @@ def _went_on(going: _Going | None, row: Read, limit: int, *, served: bool) -> _G
 
 
 def kept_until(row: Read, truncations: Truncations) -> int:
-    """The offset below which what a row speaks of is still in the log that this generation ended
-    with."""
+    """The offset below which the records of a row are still in the generation's last log."""
     return min((at for time, at in truncations if row.time <= time), default=FOREVER)
 
 
@@ -208,10 +206,9 @@ def position_of(row: Read) -> int:
 
 
 def restarted_log(view: PartitionView, generation: LogGeneration) -> Log | None:
-    """The log of a cluster that a forced failover had abandoned, and that was started again to be
-    truncated, right before that. The leader of then may lack what the dead one had alone, and its
-    coordinator appends markers in the place of it. None: it is not known, or is the log that is
-    judged."""
+    """The log of a restarted cluster right before its truncation by a failback. Its leader may lack
+    records that only the leader before the forced failover had, and its coordinator appends markers
+    at their offsets. None if unknown, or if that log is the judged one."""
     last = (
         None if generation.last or generation.lost is None else before_truncation(view, generation)
     )
@@ -233,13 +230,14 @@ EVIDENCE: Final = "lost_by"
 
 
 MOST_RAISED: Final = 2
-"""By how much a marker may have a higher epoch than its transaction (4.0.0 raises it twice)."""
+"""The largest difference between the epochs of a marker and its transaction (Kafka 4.0.0 raises the
+epoch twice)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Unended:
-    """Records that were kept and whose marker was taken away; `offset` where the cluster has the
-    same ones. Those of foreign programs have no payload id: their offsets tell them apart."""
+    """Kept records whose marker was lost; with `offset` if the cluster has them at the same
+    offsets. Records of foreign programs have no payload id, so their offsets identify them."""
 
     uid: Ints
     offset: Ints
@@ -251,9 +249,9 @@ class _Unended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Taken:
-    """One loss as one cluster shows it, `until` then. `offset`, `uid` and `producer` are of the
-    lost records, by offset; `uncommitted` and `unaborted` are the earlier records whose COMMIT or
-    ABORT was taken away."""
+    """One loss as one cluster shows it: `until` is when the cluster lost the records. `offset`,
+    `uid` and `producer` are of the lost records, by offset; `uncommitted` and `unaborted` are the
+    earlier records whose COMMIT or ABORT was lost."""
 
     fault: str
     loss: Loss
@@ -265,12 +263,13 @@ class _Taken:
     unaborted: _Unended
 
     def has(self, offsets: Ints, uids: Ints) -> Bools:
-        """Per record, whether it is one that was taken away, at its offset."""
+        """Per record, whether it is a lost one, at its offset."""
         at = locate(self.offset, offsets)
         return np.asarray((at >= 0) & (self.uid[at] == uids)) if len(self.offset) else at >= 0
 
     def seen_by(self, read: Read) -> Bools:
-        """Per lost record, whether a reader could see it: all but what the lost part aborts."""
+        """Per lost record, whether a reader could see it: all but those that a lost marker
+        aborts."""
         if read.isolation != "read_committed":
             return np.ones(len(self.offset), np.bool_)
         aborted = np.zeros(len(self.offset), np.bool_)
@@ -283,14 +282,14 @@ class _Taken:
         return among(offsets, self.unaborted.offset)
 
     def stood(self, reads: Sequence[Read]) -> int:
-        """How far readers had got in what was taken away."""
+        """The highest offset that readers had reached in the lost part."""
         reached = [position_of(r) for r in reads if r.time < self.until and r.kind != "error"]
         return min(max(reached, default=-1), self.loss.end)
 
 
 class Taken:
-    """All that lossy faults took away from one cluster in one partition. Each method returns, per
-    element, the number of the loss that explains it, or -1."""
+    """All losses of one cluster in one partition. Each method returns, per element, the number of
+    the loss that explains it, or -1."""
 
     def __init__(self, view: PartitionView, cluster: str) -> None:
         self._every = list(_every(view, cluster))
@@ -321,16 +320,16 @@ class Taken:
         )
 
     def shown(self, offsets: Ints, uids: Ints, times: Ints) -> Ints:
-        """Records whose ABORT was taken away, and that a reader got after that: a later COMMIT of
-        their producer may have ended them."""
+        """Records whose ABORT was lost, and that a reader got afterwards: a later COMMIT of their
+        producer may have committed them."""
         return self._first(
             len(offsets),
             lambda one: one.unaborted.has(offsets, uids) & (times >= one.loss.elected),
         )
 
     def passed(self, offsets: Ints, reads: Sequence[Read], *, at: int = FOREVER) -> Ints:
-        """Offsets that one of these readers had passed before the cluster lost what was there, or
-        the ABORT of what is there, if that was over by `at`."""
+        """Offsets that one of these readers had passed before the cluster lost the record there, or
+        the ABORT of the record there, if that loss happened by `at`."""
         committed = all(read.isolation == "read_committed" for read in reads)
         return self._first(
             len(offsets),
@@ -342,8 +341,8 @@ class Taken:
         )
 
     def skipped(self, offsets: Ints, read: Read) -> int:
-        """Offsets, in order, of records that this poll did not have to get: the lost part had none
-        for it there, or their ABORT."""
+        """Offsets, in order, of records that this poll could skip: the lost part had no visible
+        record at the offset, or had the record's ABORT."""
         committed = read.isolation == "read_committed"
 
         def explains(one: _Taken) -> Bools:
@@ -412,7 +411,8 @@ def _every(view: PartitionView, cluster: str) -> Iterator[_Taken]:
 
 
 def _elected_by(view: PartitionView, loss: Loss) -> int:
-    """When the new leader was elected: as the fault says, and not after a sample of its epoch."""
+    """The time of the new leader's election: that of the fault's bite, but not after the first
+    sample of its epoch."""
     marks = view.watermarks.get(loss.cluster)
     if marks is None or loss.elected_epoch < 0:
         return loss.elected
@@ -439,8 +439,8 @@ def _listed(loss: Loss) -> tuple[Ints, Ints, Ints]:
 
 
 def _observed(view: PartitionView, loss: Loss, log: Log | None) -> tuple[Ints, Ints, Ints]:
-    """The same by what clients saw before the election: the first record that was acknowledged at
-    an offset, else read there, and that the log does not have."""
+    """As `_listed`, from the clients' rows before the election: per offset the first record that
+    was acknowledged there, else read there, and that the log lacks."""
     sends = sends_to(view, loss.cluster)
     uids, send = uids_of(sends)
     early = sends.column("invoked")[send] < loss.elected
@@ -466,8 +466,8 @@ def _observed(view: PartitionView, loss: Loss, log: Log | None) -> tuple[Ints, I
 def _replaced(
     view: PartitionView, cluster: str, loss: Loss, records: tuple[Ints, Ints, Ints]
 ) -> int:
-    """When a reader of a mirror's destination got a record there that replaced a lost one, or
-    follows those."""
+    """The first time at which a reader of a mirror's destination got a record that replaced a lost
+    one or follows the loss."""
     polls = [
         r
         for r in view.reads
@@ -482,8 +482,8 @@ def _replaced(
 
 
 def _without(log: Log | None, loss: Loss, *, commit: bool, same_offsets: bool) -> _Unended:
-    """The records that the cluster kept, and whose marker was taken away: the first lost one of
-    their producer id, in their epoch or a new one that fences them."""
+    """The kept records whose marker was lost: the first lost marker of their producer id, in their
+    epoch or a later one that fences them."""
     if log is None or not len(log.records):
         return _Unended(uid=np.empty(0, np.int64), offset=np.empty(0, np.int64))
     records, batches = log.records, log.batches

@@ -1,19 +1,19 @@
-"""What was sampled of a partition: watermarks, replicas, and offsets of groups.
+"""The samples of a partition: watermarks, replicas, and committed offsets of groups.
 
-Compares the samples of one log's offsets with each other: which went back, and which are
+Watermarks: compares the samples of one log with each other, and finds offsets that went back or are
 impossible.
 
-Samples of single replicas, follower or leader, against each other and the leaders' high
-watermarks: which replica lost committed records that it had.
+Replicas: compares the samples of single replicas, follower or leader, with each other and with the
+leaders' high watermarks, and finds replicas that lost committed records.
 
-A replica that grows in a leader epoch fetches that leader's batches. What it has then below a high
-watermark of that leader is committed, and no clean election takes it away (KIP-101). Whatever it
-had before may have been another leader's, and uncommitted. So may what it appends as an old leader
-that does not know of the election yet. Nothing is judged around what may take committed records,
-and around what may keep a broker from learning who leads: a fault of that broker or of the whole
-cluster, and the fault `partition`.
+A replica that grows in a leader epoch fetches that leader's batches. Its records below a high
+watermark of that leader are committed, and no clean election removes them (KIP-101). Records from
+before may be another leader's and uncommitted. So may records that it appends as a deposed leader
+that has not noticed the election. Samples are not judged near events that may remove committed
+records, nor near faults that may keep a broker from learning its leader: of that broker, of the
+whole cluster, and the fault `partition`.
 
-Sampled committed offsets of groups: whether there are any samples of a group that had committed.
+Groups: finds groups that committed offsets and were never sampled.
 
 The sampler (`harness.capture.samplers`) requests bounds all the time and the offsets of groups
 now and then, in one thread. If bounds were sampled for a while after a group had committed, and its
@@ -54,7 +54,7 @@ def found_at(kind: str, cluster: str, marks: Watermarks, row: int, **evidence: o
 
 
 def _same_tenure(view: PartitionView, cluster: str, marks: Watermarks, sampled: Ints) -> Bools:
-    """Per sample but the first: whether the one before is surely of the same leader's same
+    """Per sample but the first, whether its predecessor is certainly of the same leader and leader
     epoch."""
     before, after = sampled[:-1], sampled[1:]
     same = (marks.leader[before] == marks.leader[after]) & (
@@ -67,8 +67,8 @@ def _same_tenure(view: PartitionView, cluster: str, marks: Watermarks, sampled: 
 
 
 def _leaders_moved(view: PartitionView, cluster: str) -> Iterator[tuple[int, int]]:
-    """[start, end] of all that may have given a partition another leader: broken brokers, and a
-    mirror that ends or begins."""
+    """[start, end] of every event that may have given a partition another leader: faults of
+    brokers, and the end or begin of a mirror."""
     yield from ((window.start, window.end) for window in on_cluster(view.windows, cluster))
     yield from ((p.fault_time, p.time) for p in view.promotions if p.cluster == cluster)
     yield from ((stop.time, stop.time) for stop in view.stops if stop.cluster == cluster)
@@ -102,15 +102,14 @@ def out_of_order(
         back = same & (values[1:] < values[:-1])
         for start, end, offset in truncating(view, cluster):
             meanwhile = (marks.time[before] <= end) & (marks.returned[after] >= start)
-            # Without its end a transaction is open again, from wherever it began: such an LSO is
-            # held against the bytes.
+            # A transaction that lost its marker is open again from its beginning, so such an LSO is
+            # compared with the bytes.
             stepped = (values[1:] >= offset) | ((high[1:] >= offset) & (high[1:] < high[:-1]))
             back &= ~(meanwhile & stepped)
         for i in np.flatnonzero(back).tolist():
             yield found_at(kind, cluster, marks, int(sampled[i + 1]), before={name: int(values[i])})
     yield from _log_starts(cluster, marks, sampled, same)
-    # The LSO may have been requested after the high watermark: the next sample bounds what that had
-    # become by then.
+    # The high watermark may have risen before the LSO was requested: the next sample is its bound.
     bound = np.maximum(high[:-1], np.where(same, high[1:], NOWHERE))
     yield from [
         found_at("lso-above-high-watermark", cluster, marks, int(sampled[i]))
@@ -119,8 +118,8 @@ def out_of_order(
 
 
 def _log_starts(cluster: str, marks: Watermarks, sampled: Ints, same: Bools) -> Iterator[Finding]:
-    """Log starts that went back, or were above the LSO, which is requested next: it is raised with
-    the log start."""
+    """Log starts that went back, or were above the LSO, which is requested afterwards and rises
+    with the log start."""
     start, lso = marks.log_start[sampled], marks.last_stable[sampled]
     known = same & (start[1:] >= 0)
     for kind, wrong in (
@@ -150,8 +149,8 @@ three session timeouts (3 s here)."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tenure:
-    """The samples of one leader epoch, its leader, the one before (-1: not known), and when it was
-    first seen, in nanoseconds."""
+    """One leader epoch: its samples, its leader, the previous leader (-1: unknown), and the time in
+    nanoseconds when the epoch was first seen."""
 
     rows: Ints
     leader: int
@@ -160,8 +159,8 @@ class _Tenure:
 
 
 def shortened(view: PartitionView, cluster: str, marks: Watermarks) -> Iterator[Found]:
-    """Each time that a replica of a cluster ended below its own earlier end and below what it had
-    of a leader's committed records."""
+    """Each sample in which a replica ended below its own earlier end and below the committed
+    records that it had."""
     samples = [each for each in view.replica_samples if each.cluster == cluster]
     tenures = list(_tenures(marks)) if samples else []
     for broker in sorted({each.broker for each in samples}):
@@ -245,8 +244,9 @@ def _steady(view: PartitionView, cluster: str, marks: Watermarks, row: int) -> b
 
 
 def _tenures(marks: Watermarks) -> Iterator[_Tenure]:
-    """The first sample of an epoch often has no name (`harness.capture.samplers`). Where samples
-    name two leaders, one of the names is old, and none is used."""
+    """The leader epochs of a cluster's samples. The first sample of an epoch often names no leader
+    (`harness.capture.samplers`). If the samples of an epoch name two leaders, one name is outdated,
+    and neither is used."""
     for epoch in np.unique(marks.leader_epoch[marks.leader_epoch >= 0]):
         rows = np.flatnonzero(marks.leader_epoch == epoch)
         leaders = np.setdiff1d(marks.leader[rows], -1)
@@ -267,7 +267,7 @@ def _lost(
     earlier: Sequence[ReplicaSample],
     after: ReplicaSample,
 ) -> Iterator[Found]:
-    """What a replica lost of that which it had, and which was committed, in one leader's epoch."""
+    """The committed records that a replica had and lost, in one leader epoch."""
     before, rows = earlier[-1], tenure.rows
     cleared = _cleared(view, before.cluster, after)
     known = rows[(marks.time[rows] >= cleared) & (marks.returned[rows] <= after.asked)]
@@ -293,15 +293,16 @@ def _lost(
 
 
 def _cleared(view: PartitionView, cluster: str, after: ReplicaSample) -> int:
-    """From when on, until a sample, nothing may have taken committed records or given a replica
-    others."""
+    """The time since which, until a sample, no event may have removed or replaced committed
+    records."""
     ends = [end for began, end in _takes(view, cluster, after) if began <= after.returned]
     return max(ends) + LEARNS if ends else 0
 
 
 def _takes(view: PartitionView, cluster: str, after: ReplicaSample) -> Iterator[tuple[int, int]]:
-    """When each truncation by a mirror, failback, unclean election and partition was. A mirror
-    follows what happens upstream as soon as its link lets it: this lasts until the sample."""
+    """[start, end] of each truncation by a mirror, failback, unclean election and fault
+    `partition`. A mirror repeats upstream truncations as soon as its link allows, so those of
+    upstream clusters last until the sample."""
     above = view.upstream(cluster)
     for on, began, ended in (*_truncations(view), *_reversals(view)):
         if on == cluster:
@@ -314,7 +315,7 @@ def _takes(view: PartitionView, cluster: str, after: ReplicaSample) -> Iterator[
 
 
 def _truncations(view: PartitionView) -> Iterator[tuple[str, int, int]]:
-    """Cluster, begin and end of what a mirror truncated, at a failback or its own end."""
+    """(cluster, start, end) of each truncation by a mirror, at a failback or at its own end."""
     for each in view.truncations:
         yield each.cluster, each.time, each.time
     for stop in view.stops:
@@ -334,8 +335,8 @@ def _reversals(view: PartitionView) -> Iterator[tuple[str, int, int]]:
 def _from_leader(
     view: PartitionView, tenure: _Tenure, inside: Sequence[ReplicaSample], sample: ReplicaSample
 ) -> bool:
-    """Whether all that a replica has is the leader's: it leads, or has grown since it knows the
-    leader."""
+    """Whether the whole log of a replica agrees with the leader's: the replica leads, or has grown
+    since it learned its leader."""
     since = _knows(view, tenure, sample)
     return since <= sample.asked and (
         sample.broker == tenure.leader
@@ -344,8 +345,8 @@ def _from_leader(
 
 
 def _knows(view: PartitionView, tenure: _Tenure, sample: ReplicaSample) -> int:
-    """From when on a replica knows the leader. The leader before may not have learned of it yet,
-    nor may a broker after a fault to it or to the whole cluster."""
+    """The time since which a replica surely knows the leader. The previous leader may learn late of
+    the election, and so may a broker after a fault of it or of the whole cluster."""
     learned = tenure.start + LEARNS
     times = [
         window.end + LEARNS
@@ -360,8 +361,8 @@ def _knows(view: PartitionView, tenure: _Tenure, sample: ReplicaSample) -> int:
 
 
 ASKED_WITHIN: Final = 3_000_000_000
-"""Nanoseconds of sampling within which groups are sampled too: they are every half a second, and
-each attempt may take 2 s to fail."""
+"""Nanoseconds of sampling that surely include a sample of groups: these are taken every half a
+second, and an attempt may take 2 s to fail."""
 
 
 def never_sampled(view: PartitionView, cluster: str, group: str, *, until: int) -> str:
