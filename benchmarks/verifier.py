@@ -38,7 +38,7 @@ from crc32c import crc32c
 from measuring import Memory
 
 from linkflap.harness.capture.folders import record
-from linkflap.harness.capture.logs_named import LogsRequest
+from linkflap.harness.capture.logs_request import LogsRequest
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.spark_verify.spark import session
 from linkflap.spark_verify.verdict.judge import Judgement

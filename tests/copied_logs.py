@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from linkflap.harness.capture.folders import record
-from linkflap.harness.capture.logs_named import LogsRequest
+from linkflap.harness.capture.logs_request import LogsRequest
 from linkflap.harness.log import batches
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.rundir import RunReader

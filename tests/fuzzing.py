@@ -44,7 +44,7 @@ from linkflap.chaos import scenario_file
 from linkflap.chaos.generator import GeneratorBounds, baseline
 from linkflap.cli import suite, suite_work
 from linkflap.harness.capture import folders
-from linkflap.harness.capture.logs_named import LogsRequest
+from linkflap.harness.capture.logs_request import LogsRequest
 from linkflap.harness.model.errors import InputError, LinkflapError
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.judging import page

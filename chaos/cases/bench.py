@@ -1,8 +1,8 @@
 """The bench that the steps of a case receive.
 
-It has running clusters with names, topics, leaders and settings of the case's own, clients, access
-to logs and bounds, and the variant: which Kafka, which clients, which transaction protocol. Logs
-are read as bytes: the batches of one replica on disk, and which of them are markers.
+A bench has running clusters, clients, access to logs and bounds, and the variant: the Kafka, the
+clients and the transaction protocol. Names, topics, leaders and settings are the case's own. Logs
+are read as bytes: the batches of one replica on disk, with their markers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NAMES: Final = {layout.ABORT: "ABORT", layout.COMMIT: "COMMIT"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """A control record: where it is, what it is, and whose."""
+    """A control record: its offset, type, producer id and epoch."""
 
     offset: int
     kind: str
@@ -75,8 +75,8 @@ class Marker:
 
 
 def batches(log_dir: Path, tp: tuple[str, int]) -> list[ReferenceBatch]:
-    """Every complete batch that a replica has on disk; what a broker is just writing is left
-    out."""
+    """Every complete batch that a replica has on disk; a batch that the broker is still writing is
+    left out."""
     found: list[ReferenceBatch] = []
     for path in sorted((log_dir / f"{tp[0]}-{tp[1]}").glob("*.log")):
         data = path.read_bytes()
@@ -105,8 +105,8 @@ def records(log: Iterable[ReferenceBatch]) -> list[Record]:
 
 
 def table(log: Sequence[ReferenceBatch]) -> list[str]:
-    """One line per batch, for evidence: offsets, what it is, producer id, epoch, first sequence,
-    leader epoch."""
+    """One line per batch, for evidence: offsets, type, producer id, epoch, first sequence, leader
+    epoch."""
     kinds = {marker.offset: marker.kind for marker in markers(log)}
     lines = []
     for batch in log:
@@ -120,17 +120,16 @@ def table(log: Sequence[ReferenceBatch]) -> list[str]:
 
 
 Client = Literal["librdkafka", "java", "wire"]
-"""Who writes: confluent-kafka, the Java client of the release under test, or requests that the case
-itself sends (kio)."""
+"""The writing client: confluent-kafka, the Java client of the release under test, or requests that
+the case itself sends (kio)."""
 TransactionProtocol = Literal["", "V1", "V2"]
-"""Version of the transaction protocol that the cluster has (KIP-890); empty: whatever the release
-starts with."""
+"""The transaction protocol of the cluster (KIP-890); empty: the release's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """What one result is about: a Kafka, by version or directory, who writes, and the transaction
-    protocol."""
+    """The subject of one result: a Kafka (version or directory), the writing client, and the
+    transaction protocol."""
 
     kafka: str = DEFAULT_KAFKA
     client: Client = "librdkafka"
@@ -162,8 +161,8 @@ def nodes(count: int, config: dict[str, str] | None = None) -> Topology:
 
 ONE: Final = one()
 DISKLESS: Final = one({"diskless.storage.system.enable": "true"})
-"""One broker that may have topics without a log on disk (KIP-1150), with the control plane and the
-store that its build has as defaults."""
+"""One broker that may have topics without a log on disk (KIP-1150), with the default control plane
+and store of its build."""
 ON_DISKLESS: Final = {"diskless.enable": "true"}
 """Settings of a topic without a log on disk."""
 THREE: Final = nodes(3)
@@ -196,7 +195,7 @@ def wait_for(
 def happens(
     what: str, condition: Callable[[], object], *, within: float = WITHIN, every: float = 0.02
 ) -> bool:
-    """As `wait_for`, for what may never happen: whether it did in time."""
+    """As `wait_for`, for a condition that may never come true: returns whether it did in time."""
     try:
         return bool(wait_for(what, condition, within=within, every=every))
     except DeadlineExceeded:
@@ -204,7 +203,7 @@ def happens(
 
 
 def _named(settings: Mapping[str, T]) -> dict[str, T]:
-    """Settings by their own names, which are written with `_` for `.`."""
+    """Settings by their real names; keyword arguments have `_` for `.`."""
     return {name.replace("_", "."): value for name, value in settings.items()}
 
 
@@ -240,7 +239,7 @@ class Bench:
         self._open = ExitStack()
 
     def begin(self, stamp: str) -> None:
-        """Names from now on are of this run."""
+        """Begins a run: `name` returns names of this run from now on."""
         self.stamp = stamp
 
     def end(self) -> None:
@@ -249,7 +248,7 @@ class Bench:
         self._open = ExitStack()
 
     def closing(self, client: Closes) -> None:
-        """Has a client closed at the end of the run."""
+        """Closes a client at the end of the run."""
         self._open.callback(quietly, client)
 
     def at_end(self, end: Callable[[], None]) -> None:
@@ -270,8 +269,8 @@ class Bench:
         return self.cluster(cluster).bootstrap
 
     def admin(self, cluster: str = "A") -> AdminClient:
-        """A new one each time: librdkafka's asks leaders that it knew first, also those that are
-        gone."""
+        """A new client each time, because librdkafka's admin client first asks the leaders that it
+        knew, even dead ones."""
         return AdminClient(quiet(self.bootstrap(cluster)))
 
     def topic(
@@ -502,8 +501,8 @@ class Bench:
         )[topic, partition]
 
     def ends_at(self, end: int, topic: str, partition: int = 0, cluster: str = "B") -> None:
-        """Waits until a partition's high watermark is `end`: until it has been mirrored, or until
-        what the source does not have has been truncated."""
+        """Waits until a partition's high watermark is `end`: until records were mirrored, or a tail
+        that the source lacks was truncated."""
         wait_for(
             f"{topic}-{partition} to end at {end} on {cluster}",
             lambda: self.bound("high", topic, partition, cluster) == end,
@@ -547,8 +546,8 @@ class Bench:
         partition: int = 0,
         cluster: str = "A",
     ) -> list[tuple[int, bytes]]:
-        """What a consumer gets from the log start to where its isolation lets it: (offset,
-        value)."""
+        """(offset, value) of every record from the log start that a consumer at this isolation
+        level gets."""
         end = self.bound(
             "stable" if isolation == "read_committed" else "high", topic, partition, cluster
         )
@@ -580,8 +579,8 @@ class Bench:
         return [value.decode() for _, value in self.read(topic, isolation, cluster=cluster)]
 
     def settle(self) -> None:
-        """Puts the deployment back as it was: all brokers run, and every cluster is healthy. Raises
-        EnvironmentFailure."""
+        """Restores the deployment: starts every broker and waits until every cluster is healthy.
+        Raises EnvironmentFailure."""
         for cluster in self.deployment.clusters.values():
             for broker in cluster.brokers.values():
                 if broker.state == "paused":

@@ -30,14 +30,14 @@ from linkflap.harness.wire.messages import Error, Message
 from linkflap.harness.wire.offsets import quiet
 
 LOG: Final = logging.getLogger("linkflap.cases.librdkafka")
-"""Where what librdkafka prints of fatal errors goes: they are on purpose here."""
+"""The log for librdkafka's messages about fatal errors, which cases provoke on purpose."""
 LOG.addHandler(logging.NullHandler())
 LOG.propagate = False
 
 
 def ignored(_: object) -> None:
-    """Fatal errors: the call that meets one reports it. Without this one they come out of whatever
-    is called next."""
+    """An error callback that ignores fatal errors, because the failing call reports them. Without a
+    callback, the next call of any kind would raise them."""
 
 
 class ClientFailed(EnvironmentFailure):
@@ -139,8 +139,8 @@ class CaseMember(Protocol):
         """The partitions of its topic that it owns."""
 
     def metadata(self) -> object:
-        """What the member gives a producer that commits its offsets (KIP-447): group, generation
-        and member id."""
+        """The group metadata for a producer that commits the member's offsets (KIP-447): group,
+        generation and member id."""
 
     def close(self) -> None: ...
 
@@ -311,7 +311,7 @@ class RawJavaConsumer:
 
 
 class JavaMember(RawJavaConsumer):
-    """The same of the Java client."""
+    """A group member with the Java client."""
 
     def assignment(self) -> frozenset[int]:
         return frozenset(int(one.partition()) for one in self.client.assignment())
@@ -325,8 +325,8 @@ JOIN, LEAVE = 0, -1
 
 
 def heartbeat(asked: Wire, group: str, member: str, epoch: int, topic: str) -> int:
-    """The member's epoch after a heartbeat that the coordinator took. Raises DeadlineExceeded when
-    it takes none."""
+    """The member's epoch after a heartbeat that the coordinator accepted. Raises DeadlineExceeded
+    if it accepts none."""
     m = messages.request("consumer_group_heartbeat", 1)
     body = m.ConsumerGroupHeartbeatRequest(
         group_id=group,

@@ -32,7 +32,7 @@ from linkflap.harness.wire.requests import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerIdentity:
-    """What InitProducerId gave."""
+    """A producer id and epoch, as InitProducerId returned them."""
 
     id: int
     epoch: int
@@ -91,7 +91,7 @@ def _lasting(
 
 
 class Wire:
-    """One node, asked by requests of our own, one at a time; a connection of its own."""
+    """A connection to one node, for single raw requests."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -105,7 +105,8 @@ class Wire:
         self._peer.close()
 
     def leadership(self, topic: str) -> Mapping[int, Led]:
-        """What this broker's metadata says of a topic; empty while it does not know it."""
+        """The leaders of a topic in this broker's metadata; empty while the broker does not know
+        the topic."""
         known = topics_in(self.call("metadata", 12, metadata([topic])))
         return known[topic].partitions if topic in known else {}
 
@@ -123,8 +124,8 @@ class Wire:
         return until(found, within=60, what=f"a coordinator of {key}", state=lambda: seen)
 
     def transaction_state(self, transactional_id: str) -> tuple[str, int]:
-        """State of a transactional id as its coordinator has it (KIP-664), and how many partitions
-        are in its transaction."""
+        """The coordinator's state of a transactional id (KIP-664), and the number of partitions in
+        its transaction."""
         m = messages.request("describe_transactions", 0)
         (state,) = self.call(
             "describe_transactions",
@@ -218,8 +219,7 @@ class Wire:
         acks: int = -1,
         version: int = 9,
     ) -> tuple[str, int]:
-        """Produce of one batch; the error's name or "none", and the offset that the broker gave
-        it."""
+        """Produces one batch. Returns the error's name or "none", and the assigned offset."""
         m = messages.request("produce", version)
         body = m.ProduceRequest(
             transactional_id=transactional_id,
@@ -236,16 +236,16 @@ class Wire:
         return str(row.error_code.name), int(row.base_offset)
 
     def fetch(self, tp: TopicPartition, offset: int) -> tuple[str, bytes]:
-        """Fetch from an offset on: the error's name or "none", and the batches that were given,
-        whole ones alone."""
+        """Fetches from an offset. Returns the error's name or "none", and the complete batches of
+        the response."""
         answer = self.call("fetch", 12, fetch(12, tp[0], tp[1], offset, most=_MOST))
         data = fetched(answer)
         end = max((batch.stop for batch in layout.walk(data)), default=0)
         return str(answer.responses[0].partitions[0].error_code.name), data[:end]
 
     def fetched(self, tp: TopicPartition, start: int, end: int) -> bytes:
-        """All batches from `start` to `end`, as the broker gives them to consumers. Raises
-        EnvironmentFailure when it gives none."""
+        """All batches from `start` to `end`, as the broker returns them to consumers. Raises
+        EnvironmentFailure when it returns none."""
         found = b""
         while start < end:
             error, data = self.fetch(tp, start)
@@ -394,7 +394,7 @@ class Wire:
 
 
 def answered(address: str, topic: str) -> Mapping[int, Led]:
-    """As `Wire.leadership`, of a broker that may be down: then empty."""
+    """As `Wire.leadership`; empty if the broker is down."""
     wire = Wire(address)
     try:
         return wire.leadership(topic)
@@ -453,7 +453,7 @@ class WireTransactional:
         return answer
 
     def repeat(self) -> str:
-        """Produce of the last batch that was taken; the error's name, or "none"."""
+        """Produces the last accepted batch again. Returns the error's name, or "none"."""
         tp, batch = self._taken
         return self._sent(self.wire, tp, batch, version=9)[0]
 

@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from linkflap.harness.capture.logs_named import (
+from linkflap.harness.capture.logs_request import (
     Folder,
     LogsRequest,
     check_ids,

@@ -38,9 +38,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field=_TAG, tag=_kind
     """Something that linkflap did or noticed. Each class is one kind. A field whose default is None
     is not written while it is None.
 
-    `time` is in nanoseconds of `harness.model.clock.now`; 0 until the recorder sets it. One field
-    of each class names the subject of the event; on disk the other fields are the data
-    (`EventRow`).
+    `time` is in nanoseconds of `harness.model.wait.now`; 0 until the recorder sets it. One field of
+    each class names the subject of the event; on disk the other fields are the data (`EventRow`).
     """
 
     time: Time = 0

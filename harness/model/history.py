@@ -1,7 +1,7 @@
 """The rows of a history: the operations and polls of clients, the bounds of logs, and the faults.
 
-All times are nanoseconds of `harness.model.clock.now`. Every row type has one file per writer in
-the run directory (`harness.rundir`), one JSON object a line. Rows are written as they happen. An
+All times are nanoseconds of `harness.model.wait.now`. Every row type has one file per writer in the
+run directory (`harness.rundir`), one JSON object a line. Rows are written as they happen. An
 operation has two rows, one before it is sent, so that an operation that never returned is known
 too: its outcome is info.
 

@@ -66,8 +66,8 @@ class Program(Protocol):
 
     @property
     def any_suspended(self) -> bool:
-        """Whether one of its processes is, by linkflap or by itself at one of its own
-        failpoints."""
+        """Whether one of the program's processes is suspended, by linkflap or by itself at one of
+        its failpoints."""
 
     def freeze(self) -> None:
         """Returns when it is suspended. Raises InputError if it does not run."""
@@ -85,7 +85,7 @@ class Clients(Protocol):
 
     @property
     def all_ended(self) -> bool:
-        """Whether all that write are programs that run once, and all of them have ended."""
+        """Whether all writers are programs that run once, and all of them have ended."""
 
     def start_in(self, fault: str) -> None:
         """Starts the programs that are to start while this fault is under way."""
@@ -99,8 +99,8 @@ class Clients(Protocol):
     def kill(
         self, cluster: str, *, workload: str, moment: Moment, by: str, within: float
     ) -> DiedProcess:
-        """SIGKILLs a process with clients of this kind (or `any`) at a cluster, at such a moment of
-        one of them, `by` a fault.
+        """SIGKILLs a process with clients of this kind (or `any`) at a cluster while one of them is
+        at `moment`, on behalf of the fault `by`.
 
         Returns when it is gone. Raises InputError where no such client is there, DeadlineExceeded
         when the moment does not come.
@@ -131,8 +131,8 @@ class Clients(Protocol):
         """Records acknowledged on this cluster by operations that returned after `time`."""
 
     def read_on(self, cluster: str) -> int | None:
-        """Records that readers on this cluster have been given, of the workload that was given
-        least; None without readers."""
+        """Records that readers on this cluster have read, in the workload that has read least; None
+        without readers."""
 
     def groups_on(self, cluster: str) -> frozenset[str]:
         """Consumer groups that are to commit offsets on this cluster: of topics that have a
@@ -163,8 +163,8 @@ class MemoryUse:
 
 
 class Confines(Protocol):
-    """What a broker can have done to it because it runs in a container. Every method is safe to
-    call again."""
+    """The restrictions that a container allows on its broker: network and memory. Every method is
+    safe to call again."""
 
     @property
     def connected(self) -> bool:
@@ -179,8 +179,8 @@ class Confines(Protocol):
         """What is blocked now: owner -> addresses."""
 
     def block(self, owner: str, addresses: Sequence[str]) -> None:
-        """Lets the packets of connections that it opens to these addresses vanish, on open ones
-        too, until its next start.
+        """Drops the packets of connections that the broker opens, or has opened, to these
+        addresses, until its next start.
 
         Blocks of several owners add up.
         """
@@ -242,7 +242,8 @@ class Broker(Protocol):
         """SIGKILL; returns when it is gone."""
 
     def give_up(self) -> None:
-        """From now on it counts as stopped; one that linkflap did not start runs on."""
+        """Makes the broker count as stopped. A broker that linkflap did not start continues to
+        run."""
 
     def pause(self) -> None:
         """SIGSTOP: sockets stay open, nothing answers."""
@@ -409,7 +410,7 @@ class Running(Protocol):
 
 
 Spawn = Callable[[], Running]
-"""Starts a program on the files it has, what it prints going to a file that its maker chose. Raises
+"""Starts a program on its existing files, with its output in a file that its maker chose. Raises
 SetupError."""
 
 
@@ -481,8 +482,8 @@ class Deployment(Protocol):
     def sidecar(
         self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]
     ) -> Sidecar:
-        """Where `python -m module folder` is to run beside the brokers; it listens on `ports` (free
-        ones), prints to `log`."""
+        """A sidecar that will run `python -m module folder` beside the brokers, listens on `ports`
+        (free ones), and prints to `log`."""
 
     def replace_release(self, cluster: str, broker: int, kafka: str) -> str:
         """From its next start on a broker runs this Kafka, whose version is returned. Raises
@@ -520,13 +521,13 @@ class Recorder(Protocol):
     """Where events go."""
 
     def write(self, event: Kind, /) -> Kind:
-        """Writes an event, with the time of now where it has none, and returns it so."""
+        """Writes an event, with the present time if it has none, and returns the written event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireRecording:
-    """What is recorded on the wire, into the run directory `root`: the writes to `topics`, what is
-    read of `reads`, and what `groups` commit of these."""
+    """The scope of a recording on the wire, into the run directory `root`: writes to `topics`,
+    reads of `reads`, and the commits of `groups` in these."""
 
     root: Path
     topics: frozenset[str]
@@ -582,9 +583,9 @@ class ReportsStage(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedVerbs:
-    """A sequence of verbs that was asked of a mirror: how many were `asked`, how many of them
-    changed it, `wrong` where an answer or the state after it is not as the mirror's model has it,
-    and `unanswered` where one had no answer, which proves nothing."""
+    """The result of a sequence of verbs: how many were `asked`, how many of them changed the
+    mirror, `wrong`: the first answer or state that contradicts the mirror's model, and
+    `unanswered`: a verb without an answer, which proves nothing."""
 
     asked: int
     changed: int
@@ -603,7 +604,7 @@ class Administered(Protocol):
         state topic. None while there is none, or none is known."""
 
     def source_addresses(self) -> Sequence[str]:
-        """host:port of the source, as its settings have them."""
+        """host:port of the source, as in the mirror's settings."""
 
     def move_source(self, addresses: Sequence[str]) -> None:
         """Changes the source addresses in the mirror's settings. Raises FaultError."""
@@ -689,10 +690,11 @@ class FaultWorld(Protocol):
 
     @property
     def topics(self) -> Mapping[str, int]:
-        """Topic -> partitions of what the workloads write, as it was made or has grown."""
+        """Topic -> number of partitions, for the topics that the workloads write, including added
+        partitions."""
 
     def sampled_groups(self, cluster: str) -> frozenset[str]:
-        """Consumer groups of which a committed offset on a cluster was sampled: how far they got
+        """Consumer groups with a sampled committed offset on a cluster, so that their progress
         there is known."""
 
     def group_offsets(self, cluster: str, group: str) -> Mapping[TopicPartition, int]:
@@ -712,8 +714,8 @@ class FaultWorld(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bite:
-    """What was measured on the faulted path within its window; `lost`: and what it took away for
-    good."""
+    """The measurement on the faulted path within the fault's window. `lost`: the records that the
+    fault removed for good."""
 
     bit: bool
     observable: str

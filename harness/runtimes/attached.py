@@ -1,10 +1,10 @@
 """The runtime of clusters that run already: linkflap attaches to them, puts links in front of them,
-and ends and starts their brokers only by commands of the user's.
+and stops and starts their brokers only with the user's commands.
 
-Promises: on such a cluster nothing is written but topics and consumer groups under the run's own
-names (`harness.machine.attached_leftovers`), and these are removed at the end. `deploy` refuses to
-begin where there are some of these names already, where two names of a topology are one cluster,
-and where a cluster does not answer.
+Promises: a run writes only topics and consumer groups under its own names to such a cluster
+(`harness.machine.attached_leftovers`), and removes them at its end. `deploy` refuses to begin if a
+cluster has one of these names already or does not answer, or if two names of a topology are one
+cluster.
 
 A path into a cluster (`A->B`, `*->A`) is a Toxiproxy proxy for each broker, as everywhere. Behind
 the proxies stands one program for each cluster that writes the proxies' addresses into its answers
@@ -78,10 +78,10 @@ _SHOWN: Final = 3
 
 @dataclass(slots=True, kw_only=True)
 class AttachedBroker:
-    """`harness.model.protocols.Broker`: a broker of somebody else's. It is ended, paused and
-    started only by the user's own commands (`commands`, by what they do, run in `folder`). It
-    counts as running until one of these has ended it, or the run has given it up. `log_dir` does
-    not exist: its logs are fetched."""
+    """`harness.model.protocols.Broker`: a broker that linkflap did not start. Only the user's
+    commands stop, pause and start it (`commands`: verb -> command, run in `folder`). It counts as
+    running until a command has ended it or the run has given it up. `log_dir` does not exist,
+    because its logs are fetched."""
 
     cluster: str
     id: int
@@ -93,11 +93,11 @@ class AttachedBroker:
     _given_up: bool = False
     _undo: BrokerCommand | None = None
     _may_run: bool = False
-    """Whether the command has failed that was to end or pause it."""
+    """Whether the last command to end or pause the broker has failed."""
 
     @property
     def log(self) -> Path:
-        """What its commands have printed; beside `log_dir`, which is removed at the end."""
+        """The output of the broker's commands; beside `log_dir`, which is removed at the end."""
         return self.log_dir.with_name(f"broker-{self.id}-commands.log")
 
     @property
@@ -136,12 +136,12 @@ class AttachedBroker:
         self._undone("resume")
 
     def give_up(self) -> None:
-        """Of a forced failover, which cuts every path into its cluster."""
+        """Called by a forced failover, which cuts every path into the broker's cluster."""
         self._given_up, self.state = True, "stopped"
 
     def heal(self) -> None:
-        """At the end of a run: starts or resumes it where a fault was not healed. Raises
-        FaultError."""
+        """Called at the end of a run: starts or resumes the broker if a fault was not healed.
+        Raises FaultError."""
         if (undo := self._undo) is None:
             return
         answers = self._may_run and probe.reach(self.client_address, within=ASK_SECONDS)
@@ -195,8 +195,8 @@ class AttachedCluster(CreatesTopics):
         properties: str,
         secrets: AttachedSecrets | None,
     ) -> None:
-        """`properties`: where its client properties are, an absolute path or `env:NAME`; empty for
-        plain text. `secrets`: how it is entered; None for plain text."""
+        """`properties`: the source of the client properties, an absolute path or `env:NAME`; empty
+        for plain text. `secrets`: the credentials; None for plain text."""
         self._name, self._brokers = name, brokers
         self.id, self.kafka, self.properties, self.secrets = id, kafka, properties, secrets
 
@@ -320,7 +320,7 @@ class AttachedDeployment(process.WithChildren):
             described = admin.describe_cluster(request_timeout=ASK_SECONDS).result(2 * ASK_SECONDS)
         except (KafkaException, TimeoutError) as error:
             raise InputError(
-                f"{where} does not say which brokers it has ({why(error)}); check that they run"
+                f"{where} did not list its brokers ({why(error)}); check that they run"
             ) from None
         brokers = {
             int(node.id): AttachedBroker(
@@ -417,7 +417,7 @@ class AttachedDeployment(process.WithChildren):
             ends.callback(rewriter.finish)
 
     def _give_back(self) -> None:
-        """Last, because no client reaches a cluster any more: none makes a topic again."""
+        """Called last, when no client reaches a cluster any more and could create a topic again."""
         for broker in [each for c in self._clusters.values() for each in c.brokers.values()]:
             try:
                 broker.heal()
@@ -449,7 +449,7 @@ def _ready_proxies(topology: Topology) -> None:
 
 
 def ends_of_tls(secrets: AttachedSecrets | None) -> Tls | None:
-    """How the rewriter of a cluster ends TLS; None: it speaks none."""
+    """How the rewriter of a cluster terminates TLS; None if the cluster uses no TLS."""
     if secrets is None or not secrets.shown:
         return None
     return Tls(
@@ -462,7 +462,7 @@ def ends_of_tls(secrets: AttachedSecrets | None) -> Tls | None:
 
 
 def _refuse_closed(where: str, spec: ClusterSpec, addresses: Sequence[str]) -> None:
-    """Raises InputError where none of the addresses lets this client in."""
+    """Raises InputError if every address rejects this client."""
     refusals = []
     for address in addresses:
         try:
@@ -495,8 +495,8 @@ def _refuse_twins(clusters: Iterable[AttachedCluster]) -> None:
 
 
 def _refuse_owned(found: AttachedCluster, names: tuple[str, ...]) -> Attached:
-    """What the run of a topology with clusters of these names owns on one of them. Raises
-    InputError where something has such a name already, or where another run plays."""
+    """The names that a run of a topology with these clusters owns on one of them. Raises InputError
+    if a topic or group has such a name already, or if another run uses the cluster."""
     where = f"cluster {found.name} at {found.bootstrap}"
     admin = admin_of(found.bootstrap, found.properties)
     try:
@@ -529,9 +529,9 @@ def _refuse_owned(found: AttachedCluster, names: tuple[str, ...]) -> Attached:
 
 
 _PROBE: Final = "linkflap-rights"
-"""What topics and a group are called by which a run sees what it may do."""
+"""Names of the topics and the group with which a run tests its rights."""
 _RIGHTS_WITHIN: Final = 60.0
-"""Seconds; a cluster without groups makes Kafka's topic of their offsets first."""
+"""Seconds. A cluster without groups first creates `__consumer_offsets`."""
 _TOPIC_RIGHTS: Final = ("CREATE", "DESCRIBE", "READ", "WRITE", "DELETE", "DESCRIBE_CONFIGS")
 _GROUP_RIGHTS: Final = ("DESCRIBE", "READ", "DELETE")
 _DENIALS: Final = (
@@ -548,7 +548,7 @@ def _refuse_denied(cluster: Attached) -> None:
     admin = admin_of(cluster.bootstrap, cluster.properties)
     rights, what = partial(_topic_rights, admin), _beginning(IN_USE)
     _refuse_lacking(where, ("DESCRIBE", "DELETE"), partial(rights, IN_USE), what)
-    # one after the other: what may not be deleted stays
+    # one after the other: a topic that may not be deleted stays
     for topic in [f"{name}.{_PROBE}.internal" for name in cluster.clusters]:
         what = _beginning(topic)
         with _denials(where, "CREATE", what):
@@ -563,8 +563,8 @@ def _refuse_denied(cluster: Attached) -> None:
 
 
 def _refuse_no_transactions(cluster: AttachedCluster) -> None:
-    """Raises InputError where the cluster denies transactional ids of the run's. Asked of any
-    broker, by the end of a transaction that there is not: rights are looked at before all else."""
+    """Raises InputError if the cluster denies the run's transactional ids. Any broker answers the
+    test, the end of a transaction that does not exist: brokers check rights first."""
     m = messages.request("end_txn", 1)
     body = m.EndTxnRequest(
         transactional_id=f"{OWN_GROUPS}{_PROBE}", producer_id=0, producer_epoch=0, committed=False
@@ -601,7 +601,7 @@ def _topic_rights(admin: AdminClient, topic: str) -> Iterable[AclOperation] | No
 
 
 def _group_rights(admin: AdminClient) -> Iterable[AclOperation] | None:
-    """As `_topic_rights`, with a group."""
+    """As `_topic_rights`, for a group."""
     group = f"{OWN_GROUPS}{_PROBE}"
     asked = admin.describe_consumer_groups(
         [group], include_authorized_operations=True, request_timeout=ASK_SECONDS
@@ -618,8 +618,8 @@ def _refuse_lacking(
     rights: Callable[[], Iterable[AclOperation] | None],
     what: str,
 ) -> None:
-    """Raises InputError for an operation that `rights` do not have. They are asked for again while
-    a broker does not know the topic, or while the cluster makes its first coordinator of groups."""
+    """Raises InputError for an operation that `rights` lacks. Asks again while a broker does not
+    know the topic, or while the cluster creates its first group coordinator."""
     said: list[object] = []
 
     def answered() -> bool:
@@ -647,7 +647,7 @@ def _refuse_lacking(
 
 @contextlib.contextmanager
 def _denials(where: str, operation: str, what: str) -> Iterator[None]:
-    """Raises InputError for an answer that denies this operation, and for none."""
+    """Raises InputError if the answer denies this operation, or if no answer comes."""
     try:
         yield
     except KafkaException as error:
@@ -669,7 +669,7 @@ def _denied(where: str, operations: Sequence[str], what: str) -> InputError:
 
 
 def _claim(cluster: Attached) -> None:
-    """Makes IN_USE. Raises InputError where another run has made it."""
+    """Creates the topic IN_USE. Raises InputError if another run has created it."""
     where = f"cluster {cluster.name} at {cluster.bootstrap}"
     admin = admin_of(cluster.bootstrap, cluster.properties)
     asked = admin.create_topics([NewTopic(IN_USE, 1, 1)])
@@ -684,15 +684,15 @@ def _claim(cluster: Attached) -> None:
 
 def _in_use(where: str) -> InputError:
     return InputError(
-        f"another run of linkflap plays on {where}, which has its topic {IN_USE}; wait for its "
+        f"another run of linkflap uses {where}, which has its topic {IN_USE}; wait for its "
         "end, remove what a killed run left with `linkflap clean`, or delete the topic if that "
         "run was on a machine that is gone"
     )
 
 
 def check(topology: Topology) -> None:
-    """As that of the process runtime, in which mirrors run; and raises InputError for settings of
-    brokers that linkflap does not start, and for client properties that cannot be read."""
+    """The check of the process runtime, in which mirrors run. Also raises InputError for settings
+    of brokers that linkflap does not start, and for unreadable client properties."""
     for cluster in topology.clusters:
         client_properties.read(cluster.properties)
         if cluster.toxiproxy:

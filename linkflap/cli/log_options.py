@@ -24,7 +24,7 @@ from linkflap.topologies.named import check_name
 
 if TYPE_CHECKING:
     from linkflap.harness.capture.live.record import LiveLogsRequest
-    from linkflap.harness.capture.logs_named import LogsRequest
+    from linkflap.harness.capture.logs_request import LogsRequest
 
 
 def option_value(text: str) -> tuple[str, Option]:
@@ -209,7 +209,7 @@ def _addresses(text: str) -> list[str]:
 
 
 def _asked(named: Mapping[str, Path], options: LogOptions) -> LogsRequest:
-    from linkflap.harness.capture.logs_named import LogsRequest
+    from linkflap.harness.capture.logs_request import LogsRequest
 
     given: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for text in options["promotions"]:

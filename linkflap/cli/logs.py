@@ -14,7 +14,7 @@ import msgspec
 from linkflap.cli import completion
 
 if TYPE_CHECKING:
-    from linkflap.harness.capture.logs_named import Folder
+    from linkflap.harness.capture.logs_request import Folder
     from linkflap.spark_verify.read.captures import CapturedReplica
 
 
@@ -75,7 +75,7 @@ def _replicas(cluster: str, folder: Path, topics: str) -> tuple[list[CapturedRep
     """The logs below a folder, and the partitions that are left out. Raises InputError if there is
     none."""
     from linkflap.harness.capture.folders import bounds, folders
-    from linkflap.harness.capture.logs_named import chosen
+    from linkflap.harness.capture.logs_request import chosen
     from linkflap.harness.model.topology import INTERNAL_TOPICS
     from linkflap.spark_verify.read.captures import captured_replicas
 

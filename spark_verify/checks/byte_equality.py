@@ -10,11 +10,11 @@ source's tail is lag. In copied logs a stranger above the end of the source's lo
 the source may have been copied first. Batches that a mirror declares to have appended when the run
 ended, without a failover, are its own. This check does not judge mirrors that move offsets. In
 copied logs the mark of a promotion may have been deleted with the beginning of the log, and the
-finding then says so (`harness.capture.unmarked`). Where either side has compacted its log, each
-packs its remaining records anew. There batches at one offset have the same header but for length,
-count, CRC and base timestamp, a marker goes only after all that it ended, and of each producer its
-last batch stays, though empty (KIP-98). For a recorded run record-equality compares the records.
-What could not be read of one log is compared in neither; what is behind it is.
+finding then says so (`harness.capture.promotions_from_bytes`). Compaction on either side packs the
+remaining records into new batches. Their headers agree except for length, count, CRC and base
+timestamp. A cleaner removes a marker only after all records of its transaction, and keeps the last
+batch of each producer, even if it is empty (KIP-98). For a recorded run record-equality compares
+the records. What could not be read of one log is compared in neither; what is behind it is.
 """
 
 from __future__ import annotations

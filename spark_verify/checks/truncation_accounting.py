@@ -219,8 +219,8 @@ def _other_epochs(
 
 
 def _is(batches: Batches, row: int, what: str) -> bool:
-    """Whether a batch is what a journal calls it
-    (`harness.mirrors.shadow.failover.markers.what`)."""
+    """Whether a batch is the marker that a journal names
+    (`harness.mirrors.shadow.open_transactions.marker_name`)."""
     abort = _ABORT.fullmatch(what)
     if abort is None:
         return int(batches.control[row]) == OTHER_CONTROL

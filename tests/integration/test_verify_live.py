@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from linkflap.cli.commands import linkflap
 from linkflap.harness.capture.live.cluster import access
 from linkflap.harness.capture.live.record import LiveLogsRequest, record
-from linkflap.harness.capture.logs_named import LogsRequest
+from linkflap.harness.capture.logs_request import LogsRequest
 from linkflap.harness.log.batches import scan
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.protocols import Deployment

@@ -21,7 +21,7 @@ from linkflap.harness.capture import folders as capture_folders
 from linkflap.harness.capture import logs, replicas
 from linkflap.harness.capture.folders import bounds, folders
 from linkflap.harness.capture.logs import drop_before
-from linkflap.harness.capture.logs_named import Folder
+from linkflap.harness.capture.logs_request import Folder
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.capture.replicas import Known, PartitionFolder
 from linkflap.harness.log import batches

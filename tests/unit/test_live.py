@@ -27,7 +27,7 @@ from linkflap.harness.capture.live.record import (
     trim,
     truncate,
 )
-from linkflap.harness.capture.logs_named import LogsRequest
+from linkflap.harness.capture.logs_request import LogsRequest
 from linkflap.harness.log.layout import CRC_AT, HEAD, walk
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import FetchedAgain

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from linkflap.harness.capture.logs_named import LogsRequest
+from linkflap.harness.capture.logs_request import LogsRequest
 from linkflap.harness.capture.promotions_from_bytes import promotions_in
 from linkflap.harness.guarantees import PRESETS
 from linkflap.harness.log import batches

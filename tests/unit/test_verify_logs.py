@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from linkflap.cli.commands import linkflap
 from linkflap.cli.log_options import logs_request
-from linkflap.harness.capture.logs_named import LogsRequest, names_of
+from linkflap.harness.capture.logs_request import LogsRequest, names_of
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Verdict

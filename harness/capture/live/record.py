@@ -33,7 +33,7 @@ from typing import BinaryIO, Final, Protocol
 
 from linkflap.harness.capture.folders import folders, kept_offsets, longest, scenario_of
 from linkflap.harness.capture.live.cluster import PATIENCE, Bound, GivenUp, LiveCluster
-from linkflap.harness.capture.logs_named import (
+from linkflap.harness.capture.logs_request import (
     LogsRequest,
     check_ids,
     check_mirror_named,

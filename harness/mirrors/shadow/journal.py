@@ -68,7 +68,7 @@ class PartitionNote:
     """The offset after the last mirrored record, once the failover has settled it."""
     truncated: list[tuple[int, int]] = field(default_factory=list)
     open: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """The transactions to abort after the handover (`markers.Open`)."""
+    """The transactions to abort after the handover (`open_transactions.OpenTransaction`)."""
     appended: list[tuple[int, str]] = field(default_factory=list)
     promoted: int = -1
     home: list[int] = field(default_factory=list)

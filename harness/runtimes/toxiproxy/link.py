@@ -65,12 +65,12 @@ def _quota(name: str, *, remove: bool) -> Message:
 
 
 class Marks(Protocol):
-    """What a request makes on a cluster, by a name: it is looked for to see whether the request
-    took effect."""
+    """A request with a visible effect, by a name: linkflap looks for the name on the cluster to see
+    whether the request took effect."""
 
     def request(self, name: str) -> bytes: ...
     def has(self, address: Address, name: str, *, within: float, access: Access) -> bool:
-        """Whether it is known at `address`. Raises NoAnswer."""
+        """Whether the cluster at `address` knows the name. Raises NoAnswer."""
 
     def remove(self, address: Address, name: str, *, within: float, access: Access) -> None:
         """Raises NoAnswer."""
@@ -96,8 +96,8 @@ class QuotaMarks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicMarks:
-    """Topics, for clusters on which a run may make nothing else: `<cluster>.<name>.internal`, which
-    no mirror copies."""
+    """Topics, for clusters on which a run may create nothing else. They are called
+    `<cluster>.<name>.internal`, which no mirror copies."""
 
     cluster: str
 
@@ -199,8 +199,8 @@ class LinkMeter:
 
     def delivers_requests(self, *, within: float) -> bool:
         """Whether a request sent into the path takes effect on the cluster, whatever happens to its
-        response. The request makes a mark: a client quota for a client that does not exist, or
-        what `marks` say. It is looked up without the proxies, and removed."""
+        response. The request makes a mark: a quota for a client that does not exist, or that of
+        `marks`. linkflap looks the mark up without the proxies, and removes it."""
         mark = f"{probe.CLIENT}-{uuid.uuid4().hex}"
         with contextlib.ExitStack() as open_paths:
             for address in self.proxies.values():

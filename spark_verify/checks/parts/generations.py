@@ -63,7 +63,7 @@ class Reversal:
     after: Log | None
 
 
-def turns(
+def reversals_between(
     generations: Sequence[LogGeneration], logs: Mapping[int, Log | None]
 ) -> Sequence[Reversal]:
     """The reversals onto a cluster; `logs` has each generation's log, of an earlier generation as
@@ -494,7 +494,7 @@ def reversals_onto(view: PartitionView, cluster: str) -> Sequence[Reversal]:
         )
         for generation in mine
     }
-    return turns(
+    return reversals_between(
         mine,
         {
             number: read(replica) if replica is not None else None
