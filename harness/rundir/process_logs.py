@@ -1,15 +1,16 @@
-"""The warnings and errors of brokers, mirrors and coordinators, from logs/ of a run directory; and
-what they log as information although it loses something.
+"""The warnings and errors of brokers, mirrors and coordinators, from logs/ of a run directory, and
+messages about losses that they log as information.
 
-Every log is read once, from its beginning, in bounded memory: of a line its beginning is kept, of a
-text that comes again the times, and beyond the limits below nothing;
-`ProcessLogs.unread` says what was left out. Anything may be in a log: bytes that are no text are
-replaced, a line without a time has that of the line before it, and a log that cannot be opened is
-named. The first exception below a line, or the cause that Java names last, belongs to the line.
+Every log is read once, from its beginning, in bounded memory: the beginning of each line is kept,
+and only the times of a repeated text. Text beyond the limits below is left out, and
+`ProcessLogs.unread` says so. A log may have any content: undecodable bytes are replaced, a line
+without a time gets that of the previous line, and a log that cannot be opened is named. The first
+exception below a line, or the cause that Java names last, belongs to the line.
 
 Brokers print local time without a zone. All processes of a run are on one machine (or in
-containers, whose time is UTC), so the zone is the one of the broker that printed first; where a
-log's lines would lie outside the run by it, UTC; else the log is taken to begin when the run did.
+containers, whose time is UTC), so the zone of the broker that printed first applies to all. If a
+log's lines would then lie outside the run, UTC is tried; if that fails too, the log is assumed to
+begin with the run.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _LEVELS: Final = {
     "ERROR": "ERROR", "SEVERE": "ERROR", "FATAL": "ERROR", "CRITICAL": "ERROR",
 }  # fmt: skip
 _DROPS: Final = re.compile(r"Couldn't find leader endpoint for partitions")
-"""What a broker logs as information when it drops transaction markers (KAFKA-20734)."""
+"""A message that brokers log as information when they drop transaction markers (KAFKA-20734)."""
 _EXCEPTION: Final = re.compile(r"(?:Caused by: )?(?:\w+\.)*\w*(?:Exception|Error)\b")
 _DIFFERS: Final = re.compile(r"\b(?=[\w-]*\d)[\w-]{22}\b|[0-9a-f]{8,}|\d+")
 """The parts in which lines of one kind differ: numbers, addresses, and Kafka's ids."""
@@ -63,11 +64,11 @@ _DIFFERS: Final = re.compile(r"\b(?=[\w-]*\d)[\w-]{22}\b|[0-9a-f]{8,}|\d+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logged:
-    """A line, and those that differ from it in numbers alone.
+    """A log line, and all lines that differ from it only in numbers.
 
-    `count` of them within a time, the first and last then (nanoseconds, 0: no time is known), and
-    `before`, how many there had been by then. `where`: log and line of the first in each log.
-    `names`: it names what was asked for.
+    `count` lines within an interval, with the times of the first and last (nanoseconds, 0:
+    unknown), and `before`, the number of earlier ones. `where`: log and line number of the first
+    line in each log. `names`: the line matches the requested names.
     """
 
     level: str
@@ -110,10 +111,10 @@ class ProcessLogs:
     def between(
         self, begin: int, end: int, names: re.Pattern[str] | None = None
     ) -> Sequence[Logged]:
-        """What was logged in a time (nanoseconds, both ends included), each kind of line once.
+        """The lines of an interval (nanoseconds, both ends included), each kind of line once.
 
-        Those that match `names` come first, then what was not logged before, errors before
-        warnings. Lines without any time are taken for lines of that time.
+        Lines that match `names` come first, then lines that were not logged before, errors before
+        warnings. Lines without any time count as lines of the interval.
         """
         kinds: dict[
             tuple[tuple[str, str], bool], list[tuple[_Text, Sequence[tuple[int, int]]]]
@@ -170,8 +171,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Stamp:
-    """A time as it was printed: seconds since 1970 if it were UTC, and whether the zone is
-    known."""
+    """A printed time, in seconds since 1970 as if it were UTC, and whether its zone is known."""
 
     seconds: float
     known: bool
@@ -215,12 +215,13 @@ def logs_in(folder: Path) -> list[Path]:
 
 
 def _aside(path: Path) -> bool:
-    """Whether a log is a client's, or of what linkflap runs beside the clusters."""
+    """Whether a log is that of a client, or of a program that linkflap runs beside the clusters."""
     return path.parts[1] in _OF_CLIENTS or path.name in _OF_LINKFLAP
 
 
 class _Clock:
-    """Makes printed times of one log the run's: `zone` is in seconds east of UTC."""
+    """Converts the printed times of one log to the run's clock: `zone` is in seconds east of
+    UTC."""
 
     def __init__(self, started: int, ended: int, of_run: float | None) -> None:
         self._started, self._ended = started / 1e9, ended / 1e9 or float("inf")
@@ -229,7 +230,7 @@ class _Clock:
         self._last = self._started
 
     def time(self, stamp: _Stamp) -> int:
-        """In nanoseconds; what no run can have had becomes the nearest that fits."""
+        """The time in nanoseconds; an impossible time becomes the nearest possible one."""
         seconds = stamp.seconds
         if not stamp.known:
             if self.zone is None:
@@ -278,7 +279,7 @@ def _stamp(day: str, hour: str, part: str | None, zone: str | None) -> _Stamp | 
 
 
 def stamp_of(text: str, clock: _Clock) -> _Stamp | None:
-    """The time with which a line begins, or that its head has; None where it has none."""
+    """The time at the beginning or in the head of a line; None without a time."""
     if found := _STAMP.search(text, 0, _HEAD):
         return _stamp(found["date"], found["time"], found["part"], found["zone"])
     if found := _TIME_OF_DAY.match(text):
@@ -287,7 +288,7 @@ def stamp_of(text: str, clock: _Clock) -> _Stamp | None:
 
 
 def _warnings(file: BinaryIO, clock: _Clock, most: int) -> Iterator[_Line]:
-    """Each with the exception below it."""
+    """The warnings and errors of a log, each with the exception below it."""
     open_line: _Line | None = None
     reason, time = "", 0
     for number, text in _lines(file, most):
@@ -328,7 +329,7 @@ def _message(text: str) -> str:
 
 
 def _lines(file: BinaryIO, most: int) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers, their beginnings, of the first bytes of a log."""
+    """The lines of the first bytes of a log, shortened, with their numbers."""
     number, left = 0, most
     while left > 0 and (content := file.readline(_WIDEST)):
         number += 1
@@ -344,7 +345,7 @@ def _before(each: _Text, begin: int) -> int:
 
 
 def _within(each: _Text, begin: int, end: int) -> Sequence[tuple[int, int]]:
-    """The times and lines in between; those without a time are in between."""
+    """The times and lines in [begin, end]; lines without a time are included."""
     timeless = bisect_right(each.times, 0)
     low, high = bisect_left(each.times, max(begin, 1)), bisect_right(each.times, end)
     chosen = (*range(timeless), *range(low, high))
@@ -354,7 +355,7 @@ def _within(each: _Text, begin: int, end: int) -> Sequence[tuple[int, int]]:
 def _joined(
     several: Sequence[tuple[_Text, Sequence[tuple[int, int]]]], *, names: bool, before: int
 ) -> Logged:
-    """Texts of one kind as one line: the one that was logged most often, the first of these."""
+    """Texts of one kind as one line, with the most frequent text (the first of these)."""
     most, there = max(several, key=lambda each: len(each[1]))
     times = [time for _, rows in several for time, _ in rows if time]
     logs: dict[str, int] = {}

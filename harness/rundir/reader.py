@@ -83,7 +83,7 @@ _BLOCK: Final = 512
 _MOST_PARTS: Final = 256
 _MOST_FAULTS: Final = 1 << 14
 _MOST_ABSENT: Final = 1000
-"""Logs that a list of a few MiB may name without their bytes: each is judged by every check."""
+"""The most logs that bounds may list without their bytes, because every check judges each log."""
 _NAMED: Final = 20
 """Unknown kinds of events that a sentence names."""
 _LARGEST_NUMBER: Final = 1 << 128
@@ -144,7 +144,7 @@ class RunReader:
 
     @property
     def has_digests(self) -> bool:
-        """Whether a file that was shortened since it was written would be seen."""
+        """Whether the manifest would reveal a file that was shortened later."""
         return self._manifest.has_digests
 
     def events(self) -> tuple[list[Event], list[Damage]]:
@@ -229,7 +229,7 @@ class RunReader:
     def _without_made_up(
         self, moment: str, listed: list[Bounds], damage: list[Damage]
     ) -> list[Bounds]:
-        """The bounds of logs that are there, and of some that are not."""
+        """The bounds of logs that exist, and of a limited number that do not."""
         absent = [b for b in listed if not self.folder(moment, b).is_dir()]
         if len(absent) <= _MOST_ABSENT:
             return listed
@@ -334,8 +334,8 @@ class RunReader:
 
 
 def _refuse_monsters(root: Path, scenario: Scenario, document: object) -> None:
-    """Raises InputError for more clients, clusters, … than any run has: some checks compare each
-    with each; and for numbers with which nothing can be computed."""
+    """Raises InputError for more clients, clusters, … than any run has, because some checks compare
+    all pairs, and for numbers too large for arithmetic."""
     largest = _largest(document)
     if largest > _LARGEST_NUMBER:
         raise InputError(
@@ -371,7 +371,7 @@ def _largest(document: object) -> int:
 
 
 def _unless_absent(error: OSError) -> str:
-    """Why a file cannot be read that is there."""
+    """Why an existing file cannot be read; empty if it does not exist."""
     absent = isinstance(error, FileNotFoundError | NotADirectoryError)
     return "" if absent else f" (it {error.strerror})"
 
@@ -406,8 +406,7 @@ def _instead(root: Path) -> str:
 
 
 def _with_guarantee(root: Path, run: Run) -> Run:
-    """The run with what its mirror promises: older versions of linkflap left that to who reads
-    it."""
+    """The run with its mirror's guarantee, which older versions of linkflap did not write."""
     try:
         mirror = declared(run.scenario.mirror)
     except KeyError:

@@ -1,20 +1,20 @@
 """byte-equality: in every mirrored era, a mirror that keeps offsets has the source's batches byte
 for byte (KIP-1279).
 
-Compared are (base offset, last offset, length, CRC) of every batch; the leader epoch, outside the
-CRC, may differ. A mirror that declares another mapping of producer ids has other CRCs: each must be
-the one that follows from the source's CRC and the two ids, so no other bit differs, and each id
-must be the mapped one. A region is one for all partitions of a source. A batch that only the source
-has, below the destination's end, is a hole. One that only the destination has is a stranger. The
-source's tail is lag. In copied logs a stranger above the end of the source's log proves nothing if
-the source may have been copied first. Batches that a mirror declares to have appended when the run
-ended, without a failover, are its own. This check does not judge mirrors that move offsets. In
-copied logs the mark of a promotion may have been deleted with the beginning of the log, and the
-finding then says so (`harness.capture.promotions_from_bytes`). Compaction on either side packs the
-remaining records into new batches. Their headers agree except for length, count, CRC and base
-timestamp. A cleaner removes a marker only after all records of its transaction, and keeps the last
-batch of each producer, even if it is empty (KIP-98). For a recorded run record-equality compares
-the records. What could not be read of one log is compared in neither; what is behind it is.
+The check compares (base offset, last offset, length, CRC) of every batch. The leader epoch, which
+the CRC does not cover, may differ. A mirror that maps producer ids changes every CRC: each must
+follow from the source's CRC and the two ids, so that no other bit differs, and each id must be the
+mapped one. All partitions of a source have the same region. A batch that only the source has, below
+the destination's end, is a hole. One that only the destination has is a stranger. The source's tail
+is lag. In copied logs a stranger above the end of the source's log proves nothing if the source may
+have been copied first. Batches that a mirror declares to have appended when the run ended, without
+a failover, are its own. This check does not judge mirrors that move offsets. In copied logs the
+mark of a promotion may have been deleted with the beginning of the log, and the finding then says
+so (`harness.capture.promotions_from_bytes`). Compaction on either side packs the remaining records
+into new batches. Their headers agree except for length, count, CRC and base timestamp. A cleaner
+removes a marker only after all records of its transaction, and keeps the last batch of each
+producer, even if it is empty (KIP-98). For a recorded run record-equality compares the records. A
+part that is unreadable in one log is compared in neither. Everything behind it is compared.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _compare(view: PartitionView, compared: Hop) -> Iterator[Finding]:
 def _without_cleaning(
     view: PartitionView, compared: Hop, differences: Sequence[Found]
 ) -> Iterator[Finding]:
-    """The differences that no cleaner made; how many others are unsure is said first."""
+    """The differences that no cleaner made, after the number of unsure ones."""
     replicas = compared.source.replica, compared.destination.replica
     cleaned = max(compacted(view, replica) for replica in replicas)
     judged = [
@@ -130,8 +130,8 @@ def _without_cleaning(
 
 
 def _copied_later(view: PartitionView, compared: Hop, batches: Batches, ours: Ints) -> Bools:
-    """Which batches of the destination lie above the end of the source's log, where nobody knows
-    that the destination was copied first. Leaders of live clusters are asked in that order."""
+    """The batches of the destination above the end of the source's log, unless the destination is
+    known to have been copied first. Live clusters are read in that order."""
     source = compared.source.replica
     above = batches.base_offset[ours] >= source.end
     sampled = source.high_watermark_from == "sampled"
@@ -154,8 +154,8 @@ def _order_of_copying(
 
 
 def _not_by_a_cleaner(view: PartitionView, compared: Hop, found: Found) -> bool:
-    """Whether batches differ in what a cleaner never changes; or one side lacks a batch that a
-    cleaner keeps, whatever became of its records: a marker of what is there, or the last batch of a
+    """Whether batches differ in a field that a cleaner never changes, or one side lacks a batch
+    that a cleaner always keeps: the marker of a remaining transaction, or the last batch of a
     producer."""
     if found.kind == "byte-divergence":
         return not _HEADER.isdisjoint(found.evidence["fields"])
@@ -182,7 +182,7 @@ def _nothing_arrived(
 
 
 def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -> Iterator[Found]:
-    """Between these batches of the destination and of the source."""
+    """The differences between these batches of the destination and of the source."""
     source, destination = compared.source.replica, compared.destination.replica
     mirrored_range = compared.mirrored_range
     at = locate(source.batches.base_offset[theirs], destination.batches.base_offset[ours])

@@ -1,15 +1,14 @@
 """failover: the cost of each failover, in records (RPO) and seconds (RTO), compared with the
 scenario's budgets.
 
-RPO counts records that were acknowledged on the source and are not among those that the destination
-mirrored, without those that lost-write reports. The source's log is the capture next to the
-failover, because it may have been truncated since. RTO runs from the fault that made the failover
-necessary to the first write that the destination acknowledged as its own. A failover after which
-nothing was written is unknown. Without budgets costs are measured, not judged. What programs
-that record no history were promised is not known: nor is then their failovers' cost, which is
-unknown only if a budget asks for it. A failover that the
-mirror refused at every attempt never took place: nobody serves the clients, and that is a violation
-without any budget.
+RPO counts records that the source acknowledged and the destination did not mirror, except those
+that lost-write reports. The source's log is the capture next to the failover, because it may have
+been truncated since. RTO runs from the fault that made the failover necessary to the first write
+that the destination acknowledged as its own. The RTO of a failover without a later write is
+unknown. Without budgets costs are measured, not judged. Programs that record no history leave no
+acknowledgements, so the cost of their failovers is not known; that makes the check unknown only if
+there is a budget. A failover that the mirror refused at every attempt never took place. It is a
+violation without any budget, because no cluster serves the clients.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ def recovery_seconds(fault_time: int, promotions: Sequence[PartialFinding]) -> f
 
 
 def costs_of_failovers(partials: Sequence[PartialFinding], events: Sequence[Event]) -> Measured:
-    """One `Failover` each, its partitions added up; missing are those that promoted nothing, or
-    after which nobody wrote."""
+    """One `Failover` for each failover, summed over its partitions; as missing, those that promoted
+    nothing or had no later write."""
     failovers = [
         Failover(
             link=link,
@@ -185,8 +184,8 @@ def _cost(view: PartitionView, promotion: LogPromotion, compared: Hop) -> Sequen
 
 
 def _lost_here(view: PartitionView, promotion: LogPromotion, compared: Hop) -> int | None:
-    """The acknowledged records that this failover lost; None where only programs wrote, and nobody
-    recorded what they were promised."""
+    """The number of acknowledged records that this failover lost; None if only programs without
+    recorded acknowledgements wrote."""
     promised = any(bool((send.offsets >= 0).any()) for send in view.sends)
     if view.topic in view.partition_facts.facts.programs and not promised:
         return None
@@ -194,7 +193,8 @@ def _lost_here(view: PartitionView, promotion: LogPromotion, compared: Hop) -> i
 
 
 def _carried_over(compared: Hop, promotion: LogPromotion) -> int:
-    """Producer ids in what was mirrored: the destination must not hand them out again."""
+    """The number of producer ids among the mirrored records, which the destination must not assign
+    again."""
     batches = compared.destination.batches
     here = (batches.producer_id != -1) & (batches.base_offset < promotion.offset)
     return len(np.unique(batches.producer_id[here]))
@@ -226,9 +226,9 @@ def _first_write(view: PartitionView, promotion: LogPromotion) -> int | None:
 
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
-    """Failovers that cost more than their budgets, all partitions together: at the promotion of the
-    first partition. And those that were refused: nowhere, of the first partition that they would
-    have promoted."""
+    """Failovers that cost more than their budgets over all partitions, located at the promotion of
+    the first partition. Refused failovers have no offset, and are reported for the first partition
+    that they would have promoted."""
     found = [
         _over(REFUSED, mine, {k: v for k, v in mine.data.items() if k != "refused"})
         for mine in _first_of_each(partials)

@@ -3,18 +3,17 @@ KIP-320).
 
 Within a log the leader epoch of batches never falls with the offset. Over all replicas of a
 cluster, and over all captures of it, batches with the same (epoch, base offset) are the same bytes.
-Otherwise followers and consumers mistake a log that was truncated and written again for the one
-that they know. A leader's epoch is never below those in the bytes that it serves (KIP-1279: DLE >=
-SLE); otherwise consumers wait forever for an epoch that they have read. And clients' records after
-a promotion have a higher epoch than everything that was mirrored, because the hand-over raised it;
-otherwise one epoch has two writers.
+Otherwise followers and consumers do not notice that a log was truncated and rewritten. A leader's
+epoch is never below those in the bytes that it serves (KIP-1279: DLE >= SLE); otherwise consumers
+wait forever for an epoch that they have read. And clients' records after a promotion have a higher
+epoch than everything that was mirrored, because the hand-over raised it; otherwise one epoch has
+two writers.
 
 A cluster that was emptied to follow again with other offsets (`facts.eras`) has a new log, whose
 epochs begin anew.
 
-Below the offset that a cleaner has reached at one of the brokers
-(`spark_verify.checks.parts.cleaning`) other bytes are the cleaner's work, unless they differ in a
-part that a cleaner keeps.
+Below the cleaner checkpoint of any broker (`spark_verify.checks.parts.cleaning`) differences count
+only in fields that a cleaner keeps.
 
 A mirror may promise to keep leader epochs (the shadow with `leader_epochs=keep`; copied logs with
 that option). Then every batch has the source's epoch. The CRC does not cover it, so byte-equality
@@ -22,9 +21,10 @@ does not compare it.
 
 A sample's epoch is the leader's, and not that of the last batch (ListOffsets answers with
 `Partition.leaderEpoch`). It is compared with the batches below its high watermark. The last sample
-of a log counts for all of those. Earlier ones count only where epochs are kept, because their
-batches may have been truncated (KIP-101: an unclean election) and written again in a higher epoch.
-No earlier sample has an epoch above that of the last one of the cluster.
+of a log is compared with all of these batches. Earlier samples are compared only if the mirror
+keeps epochs: otherwise the batches may have been truncated (KIP-101: an unclean election) and
+rewritten in a higher epoch. No earlier sample has an epoch above that of the last one of the
+cluster.
 
 The controller only ever raises the leader epoch of a partition, and so does the promotion or
 reversal of a mirror. But a deposed leader answers in its old epoch until it learns of the election,
@@ -63,7 +63,7 @@ def reused(replicas: Sequence[Replica], *, cleaned: int) -> Iterator[Finding]:
     """Batches of one cluster that have the epoch and base offset of another with other bytes; one
     finding per offset.
 
-    Below `cleaned` each broker may have rewritten them by itself, and other bytes alone prove
+    Below `cleaned` each broker may have rewritten its batches, so different bytes alone prove
     nothing.
     """
     good = [np.flatnonzero(r.batches.crc_ok) for r in replicas]
@@ -189,8 +189,8 @@ def behind_the_log(view: PartitionView, *, kept: bool) -> Iterator[Finding]:
 
 
 def _uncut(view: PartitionView, generation: LogGeneration, marks: Watermarks) -> Ints:
-    """Per sample up to where the log is still what it saw: a mirror that ends may truncate open
-    transactions."""
+    """Per sample, the offset below which the log has not changed since: a mirror that ends may
+    truncate open transactions."""
     ends = marks.high_watermark
     for stop in view.stops:
         if stop.cluster == generation.cluster and stop.truncated:
@@ -232,7 +232,7 @@ def _not_kept(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         rows = outside(ours, rows, begin, until)
     at = locate(theirs.base_offset, ours.base_offset[rows])
     rows, at = rows[at >= 0], at[at >= 0]
-    # A batch that ends elsewhere is another one, which byte-equality finds.
+    # A batch with another end is another batch; byte-equality reports it.
     wrong = (ours.last_offset[rows] == theirs.last_offset[at]) & (
         ours.leader_epoch[rows] != theirs.leader_epoch[at]
     )
@@ -252,8 +252,8 @@ def _not_kept(view: PartitionView, compared: Hop) -> Sequence[Finding]:
 
 
 def _rewritten(view: PartitionView, replicas: Sequence[Replica]) -> int:
-    """The offset below which cleaners may have rewritten batches: of copied logs without a
-    checkpoint, in which one was, all."""
+    """The offset below which cleaners may have rewritten batches: the whole log for compacted
+    copied logs without a checkpoint."""
     cleaned = max(compacted(view, replica) for replica in replicas)
     noted = view.recorded or view.compacted.get(replicas[0].cluster, 0)
     return FOREVER if cleaned and not noted else cleaned

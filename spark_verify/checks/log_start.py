@@ -2,25 +2,25 @@
 
 A log start offset may move by DeleteRecords (KIP-107), to exactly the offset that was asked for; by
 retention (cleanup.policy=delete); and on the destination of a mirror that keeps offsets, up to
-where its source begins. Everything else is a loss, which every other check takes for a deletion:
-none looks for records below a log start.
+where its source begins. Every other move is a loss. No other check would notice it, because none
+looks for records below a log start.
 
-Retention deletes segments whose newest record is older than retention.ms, and segments that
-leave at least retention.bytes (`UnifiedLog.deleteOldSegments`). It deletes entire segments, so no
-broker keeps a batch below such a log start. And a segment ended there: it was full, it had been
-begun longer than segment.ms before, or all of the log was past its time. Nobody knows where they
-end, but all that there was may be too little, and too new, for one to have ended. Brokers do it
-each by themselves, so every replica is held against the same reasons. The limits are those of the
-scenario's topics and brokers, else Kafka's defaults; a mirror may or may not give its destination
-the topic's own. Where settings were sampled, those count too. How many bytes were left is not known
-where those have been deleted themselves since: then retention by size is not refused. Copied logs
-do not show who deleted what, and are not examined.
+Retention deletes segments whose newest record is older than retention.ms, and segments without
+which at least retention.bytes remain (`UnifiedLog.deleteOldSegments`). It deletes entire segments,
+so no broker keeps a batch below such a log start. A segment must have ended at the log start: it
+was full, it was older than segment.ms, or the whole log had expired. The ends of segments are not
+recorded, but a log may be too small and too new for any segment to have ended. Each broker applies
+retention by itself, so every replica is compared with the same reasons. The limits are those of the
+scenario's topics and brokers, else Kafka's defaults. A mirror may or may not copy the topic's
+settings to its destination; sampled settings count too. If the remaining bytes were deleted later,
+their size is unknown, and retention by size is accepted. Copied logs do not show the reason of a
+deletion, and are not examined.
 
-The age of a record is that of its timestamp, which its producer chooses unless the topic has
-message.timestamp.type=LogAppendTime: a record of last year goes at once, and one of next year
-stays. What other copies have counts; else, where a broker or one of linkflap's workloads gave the
-record its time, when that was. Users' clients may give any: then records that are left show how old
-theirs may be, and otherwise it is unknown.
+A record's age follows from its timestamp, which its producer chooses unless the topic has
+message.timestamp.type=LogAppendTime: retention deletes a record dated last year at once, and keeps
+one dated next year. The timestamp is that of another copy of the record. Without a copy, it is the
+time of the send, if a broker or one of linkflap's workloads set the timestamp. Users' clients may
+set any timestamp: then the remaining records show how old theirs may be, or the age is unknown.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ _DAYS: Final = 168 * 3600 * 1000
 _INDEX: Final = 1 << 20
 """log.index.size.max.bytes of linkflap's brokers (`harness.runtimes.kraft`); Kafka's is more."""
 _RETRIED: Final = 120_000
-"""By how many milliseconds a batch may be older than its append (delivery.timeout.ms)."""
+"""Milliseconds by which a batch's timestamp may precede its append (delivery.timeout.ms)."""
 _LARGEST: Final = 1_048_588
 """message.max.bytes by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStart:
-    """Where a log began, as a broker said between `asked` and `returned`. `replica`: the captured
-    one that shows it. `leads`: it is a leader's answer."""
+    """The log start that a broker reported between `asked` and `returned`. `replica`: the captured
+    replica that shows it. `leads`: a leader reported it."""
 
     cluster: str
     broker: int
@@ -73,9 +73,8 @@ class LogStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What retention may delete: records older than so many milliseconds, and what is beyond so
-    many bytes; -1: nothing. A segment ends after so many milliseconds, or with so many bytes.
-    `largest`: bytes that a batch may have."""
+    """The limits of retention: the age in milliseconds and the size in bytes of what stays (-1: no
+    limit); the age and size at which a segment ends; `largest`: the size of the largest batch."""
 
     milliseconds: int
     size: int
@@ -108,8 +107,7 @@ def _examined(view: PartitionView, cluster: str, count: int) -> Iterator[Examine
 
 
 def _starts(view: PartitionView) -> Iterator[LogStart]:
-    """Every log start that was seen, by time; what was captured comes last where its time is
-    unknown."""
+    """Every sampled or captured log start, by time; captured ones without a time come last."""
     found: list[LogStart] = []
     for cluster, marks in view.watermarks.items():
         columns = (marks.leader, marks.time, marks.returned, marks.log_start)
@@ -131,7 +129,7 @@ def _starts(view: PartitionView) -> Iterator[LogStart]:
     ]
     for replica in (*view.earlier, *view.replicas):
         if 0 < replica.log_start <= replica.since:
-            continue  # where the capture begins, and not where the log does
+            continue  # the start of the capture, which is not the start of the log
         at = replica.captured or view.ended
         found.append(
             LogStart(
@@ -149,8 +147,8 @@ def _starts(view: PartitionView) -> Iterator[LogStart]:
 def _unexplained(
     view: PartitionView, mine: Sequence[LogStart], starts: Sequence[LogStart]
 ) -> Iterator[Found | Unjudged]:
-    """The moves of one cluster's log start that nothing explains, or that perhaps something does;
-    each is said once, whichever replicas show it."""
+    """The moves of one cluster's log start that are unexplained, or whose explanation is uncertain;
+    one finding per move, however many replicas show it."""
     known, last = _first(view, mine), 0
     for start in mine:
         if start.offset > known:
@@ -171,9 +169,9 @@ def _unexplained(
 
 
 def _first(view: PartitionView, mine: Sequence[LogStart]) -> int:
-    """Where the log began: at 0; one of Kafka's own topics in a round of a soak, where the round
-    began; a topic that was there before, where it was first seen to begin, but no later than what
-    its cluster acknowledged or showed."""
+    """The first log start: 0; for one of Kafka's own topics in a round of a soak, the start of the
+    round; for a topic that existed before the run, the first reported start, but not above any
+    offset that was acknowledged or read."""
     cluster = mine[0].cluster
     if view.internal:
         return max((r.since for r in view.replicas if r.cluster == cluster), default=0)
@@ -193,8 +191,8 @@ def _first(view: PartitionView, mine: Sequence[LogStart]) -> int:
 def _explained(
     view: PartitionView, start: LogStart, known: int, last: int, starts: Sequence[LogStart]
 ) -> bool | None:
-    """Whether records were deleted, the source's log start was followed, or retention can have
-    done it; None where nobody knows."""
+    """Whether a move is explained: by DeleteRecords, by the source's log start, or by retention;
+    None if unknown."""
     if any(
         d.asked <= start.returned and d.offset == start.offset
         for d in view.deletions
@@ -213,7 +211,8 @@ def _explained(
 
 
 def _followed(view: PartitionView, start: LogStart, last: int, starts: Sequence[LogStart]) -> bool:
-    """Whether a source of the cluster's mirror began as late by then, while it was mirrored."""
+    """Whether the log of a source began at this offset or later by then, while the cluster mirrored
+    it."""
     if view.internal or not view.guarantee.offsets_kept:
         return False
     sources = {
@@ -225,8 +224,8 @@ def _followed(view: PartitionView, start: LogStart, last: int, starts: Sequence[
 
 
 def _began(view: PartitionView, cluster: str, time: int, starts: Sequence[LogStart]) -> int:
-    """The latest that a log can have begun at some time: as its next sample says, or as deletions
-    ask."""
+    """The highest log start that is possible at a time: that of the next sample, or that of
+    requested deletions."""
     theirs = [start for start in starts if start.cluster == cluster]
     after = [start.offset for start in theirs if start.asked >= time]
     before = [start.offset for start in theirs if start.asked < time]
@@ -246,9 +245,9 @@ def _kept_below(view: PartitionView, start: LogStart) -> bool:
 
 
 def _segment_ended(view: PartitionView, start: LogStart, known: int, limit: Limits) -> bool:
-    """Whether a segment can have ended at a log start: it was full, or had been begun long before
-    what follows was written; or the whole log was past its time by then. The settings of brokers
-    that linkflap did not start, and the times that users' clients give, are not known."""
+    """Whether a segment can have ended at a log start: it was full, it was begun long before the
+    next record was written, or the whole log had expired. Unknown are the settings of brokers that
+    linkflap did not start, and timestamps of users' clients."""
     if view.topology.attached or _given_by_users(view, start.cluster):
         return True
     off = 2 * skew(view.windows, start.cluster)
@@ -264,8 +263,8 @@ def _segment_ended(view: PartitionView, start: LogStart, known: int, limit: Limi
 
 
 def _next_written(view: PartitionView, start: LogStart) -> int:
-    """The timestamp of what follows a log start, in milliseconds; when the start was seen, where
-    that is gone too."""
+    """The timestamp in milliseconds of the first record above a log start; the time when the start
+    was seen, if that record is deleted too."""
     follows = {FOREVER: start.returned // 1_000_000}
     for replica in (*view.replicas, *view.earlier):
         b = replica.batches
@@ -354,7 +353,7 @@ def _number(settings: Mapping[str, str], name: str) -> int | None:
 
 
 def _too_old(view: PartitionView, start: LogStart, known: int, milliseconds: int) -> bool | None:
-    """Whether every record that is gone can have been as old as that; None where nobody knows."""
+    """Whether every deleted record can have been that old; None if unknown."""
     if milliseconds < 0:
         return False
     off, by_users = skew(view.windows, start.cluster), _given_by_users(view, start.cluster)
@@ -377,8 +376,8 @@ def _given_by_users(view: PartitionView, cluster: str) -> bool:
 
 
 def _timestamps(view: PartitionView, start: LogStart, known: int) -> list[int]:
-    """Of what is gone, the timestamps that other copies have, in milliseconds: by offset in the
-    same log, and in what a mirror that keeps offsets copied; of what was acknowledged, by record.
+    """The timestamps of deleted records in other copies, in milliseconds: by offset in other
+    replicas and in copies of an offset-keeping mirror; for acknowledged records by payload id.
     """
     cluster = start.cluster
     truncated = [t.offset for t in view.truncations if t.cluster == cluster]
@@ -400,7 +399,7 @@ def _timestamps(view: PartitionView, start: LogStart, known: int) -> list[int]:
 
 
 def _acknowledged(view: PartitionView, start: LogStart, known: int) -> Ints:
-    """The payload ids of what was acknowledged where it is gone."""
+    """The payload ids of deleted records that were acknowledged."""
     found = [
         send.first_uid + np.flatnonzero((send.offsets >= known) & (send.offsets < start.offset))
         for send in view.sends
@@ -410,7 +409,7 @@ def _acknowledged(view: PartitionView, start: LogStart, known: int) -> Ints:
 
 
 def _sent(view: PartitionView, start: LogStart, known: int) -> list[int]:
-    """When clients began to send what is gone, in milliseconds."""
+    """The times in milliseconds at which clients began to send the deleted records."""
     return [
         send.invoked // 1_000_000
         for send in view.sends
@@ -420,7 +419,7 @@ def _sent(view: PartitionView, start: LogStart, known: int) -> list[int]:
 
 
 def _too_much(view: PartitionView, start: LogStart, size: int) -> bool | None:
-    """Whether so many bytes can have been left; None where nobody knows how far the log reached."""
+    """Whether at least `size` bytes can have remained; None if the end of the log is unknown."""
     if size < 0:
         return False
     end = _end(view, start)
@@ -435,7 +434,7 @@ def _too_much(view: PartitionView, start: LogStart, size: int) -> bool | None:
                 count = int(b.last_offset[row] - b.base_offset[row]) + 1
                 sizes[int(b.base_offset[row])] = count, int(b.length[row])
     if sum(count for count, _ in sizes.values()) < end - start.offset:
-        return True  # what was left has been deleted, too: nobody can tell how much that was
+        return True  # the remaining part was deleted later, so its size is unknown
     if sum(length for _, length in sizes.values()) >= size:
         return True
     return False if _has_sound_copy(view, start.cluster) else None

@@ -5,12 +5,12 @@ MirrorMaker 2 (KIP-382) re-batches and appends, so offsets differ. Each partitio
 the same number through one task, in order. So the check compares (payload id, digest of timestamp,
 key, value and headers), in order, without offsets. A missing tail is lag: it is RPO if the source
 was failed over by force, and no violation if the run just ended. A mirror that keeps offsets is
-compared from where the source's log begins, or is compacted to. Where offsets move, records that
-the source may have deleted leave the check unknown. Below a cleaner's checkpoint either side lacks
-only what a later record with the same key replaced there, or an expired tombstone
-(`spark_verify.checks.parts.cleaning`). Where there is no offset for it between its neighbours, it
-was never there. Of records that are known by their contents,
-`spark_verify.checks.parts.same_contents` tells what can have come.
+compared from the source's log start or compacted offset on. For a mirror that moves offsets,
+records that the source may have deleted leave the check unknown. Below a cleaner's checkpoint a
+side may lack only records that a later record with the same key replaced, and expired tombstones
+(`spark_verify.checks.parts.cleaning`). A record for which no offset is free between its neighbours
+was never there. If records are known by their contents, `spark_verify.checks.parts.same_contents`
+decides which copies are possible.
 """
 
 from __future__ import annotations
@@ -87,16 +87,16 @@ def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
 def _by_contents(
     view: PartitionView, compared: Hop, differences: Sequence[Finding]
 ) -> Sequence[Finding]:
-    """The differences; where records are known by their contents, those that any way to copy the
-    source explains are none, and where no way explains what came, there is one: repeats that the
-    mirror is allowed explain nothing."""
+    """The differences. If records are known by their contents, a difference counts only if no way
+    of copying the source explains it. If no way explains the destination at all, that is one
+    finding; repeats that the mirror's guarantee allows do not explain it."""
     origin = compared.origin
     if origin.how == "not":
         return [*differences, *_inexplicable(view, compared, differences)]
     if not compared.explained:
         doubt = [_ambiguous(view, compared)] if compared.nameless else []
         return [*differences, *doubt]
-    # Whether the mirror may have repeated that often is a question to its guarantee.
+    # The mirror's guarantee decides whether so many repeats are allowed.
     kept = [
         each
         for each in differences
@@ -124,8 +124,8 @@ def _repeated(finding: Finding) -> bool:
 def _inexplicable(
     view: PartitionView, compared: Hop, differences: Sequence[Finding]
 ) -> Iterator[Found]:
-    """The first record of the destination that no way to copy the source leads to, unless the
-    differences show what is wrong."""
+    """The first record of the destination that no way of copying the source explains, unless the
+    differences already show the fault."""
     allowed = may_have_repeated(view, compared.destination.cluster)
     found = [each for each in differences if isinstance(each, Found)]
     if any(not (allowed and _repeated(each)) for each in found):
@@ -165,8 +165,8 @@ def _nothing_to_compare_with(view: PartitionView, compared: Hop) -> Bools:
 def _strangers(view: PartitionView, compared: Hop, gone: Bools) -> Iterator[Finding]:
     kept = view.guarantee.offsets_kept
     offsets = compared.destination.records.offset[compared.mirrored]
-    # A first segment may begin before the log does: segments roll where each broker rolls them, and
-    # only complete ones go.
+    # The first segment may begin below the log start: each broker rolls segments at its own
+    # offsets, and deletes only complete ones.
     nowhere = np.flatnonzero(
         (compared.position < 0) & (offsets >= compared.destination.replica.log_start)
     )
@@ -206,8 +206,8 @@ def _strangers(view: PartitionView, compared: Hop, gone: Bools) -> Iterator[Find
 def _not_cleaned(
     view: PartitionView, compared: Hop, phantom: Ints
 ) -> tuple[Sequence[Finding], Ints]:
-    """The mirrored records that a compacted source lacks although its cleaner did not take them;
-    and what is unknown of the others."""
+    """The mirrored records that a compacted source lacks although no cleaner removes them; and a
+    reason for those that cannot be decided."""
     source, destination = compared.source.replica, compared.destination.replica
     uids = destination.records.uid[compared.mirrored]
     placed = (compared.position >= 0) & ~among(uids, compared.unordered)
@@ -268,7 +268,8 @@ def _holes(compared: Hop) -> Iterator[Finding]:
 
 
 def _unsettled(compared: Hop) -> Sequence[Finding]:
-    """What would be an anomaly if the source had no copies of records in what it has deleted."""
+    """Differences that would be anomalies if the deleted part of the source had no copies of these
+    records."""
     uids = compared.destination.records.uid[compared.mirrored]
     doubted = among(uids, compared.unsettled) & ~among(uids, repeated_at_source(compared))
     again = int(np.count_nonzero((compared.copy > 0) & doubted))
@@ -294,7 +295,7 @@ def _late(compared: Hop) -> Ints:
 
 def _lag(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     late = len(_late(compared))
-    # The logs of a mirror that runs are one behind the other, once it has begun.
+    # While a mirror runs, its destination always lags a little behind.
     if compared.tail != "unknown" or not late or (not view.recorded and len(compared.present)):
         return []
     source, destination = compared.source.cluster, compared.destination.cluster

@@ -1,13 +1,13 @@
 """producer-id-uniqueness: a producer id belongs to one producer (KIP-98; the consequences of a
 collision: Redpanda PR 31659, KIP-1279).
 
-Within a cluster, two producer incarnations may share an id only one after the other, each with
-higher epochs: so a transactional id fences its predecessor. Two transactional ids never share one.
-Within a partition, an id that the cluster itself assigned is not one that the mirror wrote there,
-unless the partition's producer state was reset in between. Otherwise the broker takes new batches
-for repeated ones, acknowledges them, and appends nothing; or it refuses them as out of order.
-Behind a reset an id may be used again. But if it continues exactly where the mirrored one ended,
-the broker took it for that one all the same.
+Within a cluster, two producer incarnations may share an id only one after the other, with rising
+epochs, as when a transactional id fences its predecessor. Two transactional ids never share a
+producer id. Within a partition, an id that the cluster assigned must differ from every id that the
+mirror wrote there, unless the partition's producer state was reset in between. Otherwise the broker
+takes new batches for repeated ones, acknowledges them, and appends nothing; or it refuses them as
+out of order. Behind a reset an id may be used again. But if it continues exactly where the mirrored
+id ended, the broker took both for one producer.
 """
 
 from __future__ import annotations
@@ -85,10 +85,9 @@ def uses_in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> I
 def _twice(
     generation: LogGeneration, replica: Replica, with_id: Bools, process: Ints
 ) -> list[Found]:
-    """Batches with an id that another cluster's producer wrote with after the last reset before
-    them; one finding per id.
+    """Batches whose id another cluster's producer used since the last reset; one finding per id.
 
-    Both may have been mirrored: then two clusters upstream handed it out (KIP-1279, chains).
+    If both were mirrored, two upstream clusters assigned the id (KIP-1279, chains).
     """
     batches = replica.batches
     owner = owners_of(generation, batches.base_offset)
@@ -115,8 +114,7 @@ def _taken(
     rows: tuple[int, int],
     by: Sequence[str],
 ) -> Found:
-    """An id that two clusters handed out: the batch of the one before, and that of the other
-    one."""
+    """The finding of an id that two clusters assigned, with the earlier and the later batch."""
     batches, (before, index) = replica.batches, rows
     return Found.at(
         KIND,
@@ -138,8 +136,8 @@ def _adopted(
     process: Ints,
     known: set[int],
 ) -> Sequence[Found]:
-    """Ids that go on behind a reset where another cluster's producer ended, and did not begin
-    there; one finding per id."""
+    """Ids that continue behind a reset where another cluster's producer ended, instead of beginning
+    at 0; one finding per id."""
     batches, found = replica.batches, dict[int, Found]()
     every = sessions(
         generation, replica, np.flatnonzero(with_id & batches.crc_ok & (batches.base_sequence >= 0))
@@ -163,9 +161,9 @@ def _refused(
     mirrored: Bools,
     known: set[int],
 ) -> Sequence[Found]:
-    """Mirrored ids that the cluster handed out as well, whose producers have nothing in the bytes:
-    refused, or acknowledged as repeats. One finding per id, at the first offset that was
-    acknowledged, -1 when none was."""
+    """Mirrored ids that the cluster assigned too, to producers without any batch in the log: the
+    broker refused their batches, or acknowledged them as repeats. One finding per id, at the first
+    offset that was acknowledged, -1 when none was."""
     batches, found = replica.batches, dict[int, Found]()
     resets = batches.base_offset[batches.control == OTHER_CONTROL]
     sends = sends_of(view, generation)
@@ -215,8 +213,8 @@ def _partials(
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Who used which id in this partition's bytes, and who reported it; ids that two clusters
-    handed out, at once."""
+    """The uses of producer ids in this partition's bytes and in clients' reports, as partial
+    findings; ids that two clusters assigned, as findings."""
     return [*judged(view, uses_in_bytes), *_reported(view)]
 
 

@@ -7,10 +7,10 @@ cluster: each committed input below the group's offset has one committed output,
 and each output that was written there has an input. The input of an output without that header is
 unknown, and so is the progress of a group without a sample.
 
-Over a failover inputs, outputs and group offsets are mirrored independently, so no mirror promises
-as much. Two kinds are counted separately: outputs repeated for an input whose output had arrived,
-and inputs that the group had passed on the source and whose output did not arrive. `exactly-once`
-does the same for linkflap's own relays, whose history it has.
+No mirror promises exactly-once over a failover, because inputs, outputs and group offsets are
+mirrored independently. Two kinds are counted separately: outputs repeated for an input whose output
+had arrived, and inputs that the group had passed on the source and whose output did not arrive.
+`exactly-once` does the same for linkflap's own relays, whose history it has.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def inputs_of(
     log: Log,
     moves: Sequence[LogPromotion],
 ) -> Iterator[Finding]:
-    """A partial finding with what there was to pass, how far the group got here, and where it began
-    after a failover."""
+    """A partial finding with the inputs of this log, the group's last offset here, and its first
+    offset after a failover."""
     moved = moves[-1] if moves else None
     samples = [
         g for g in view.groups if (g.group, g.cluster) == (program.group, generation.cluster)
@@ -102,9 +102,9 @@ def inputs_of(
 
 
 def _began(view: PartitionView, moves: Sequence[LogPromotion], before: Sequence[int]) -> int:
-    """Where the group began after a failover: at the last offset that was sampled there before. At
-    the lowest, once a coordinator of either end may have answered with an earlier one
-    (KAFKA-15910), or where the group had been before and the mirror set it back."""
+    """The offset at which the group began after a failover: the last offset sampled there before
+    it. The lowest sample counts in two cases: a coordinator of either end may have answered with an
+    earlier offset (KAFKA-15910), or the group had been there before and the mirror set it back."""
     if not moves or not before:
         return 0
     return min(before) if len(moves) > 1 or _disturbed(view, moves[-1]) else before[-1]
@@ -140,8 +140,8 @@ def outputs_of(
     log: Log,
     moves: Sequence[LogPromotion],
 ) -> Iterator[Finding]:
-    """A partial finding with what was made of which payloads; of the cluster that was left also
-    what was still open there."""
+    """A partial finding with the outputs and their payloads; for the abandoned cluster also the
+    outputs in open transactions."""
     replica, last = log.replica, not moves or moves[-1].cluster == generation.cluster
     kept = log.visible if last else log.visible | (log.record_state == OPEN)
     offsets = replica.records.offset[kept]
@@ -180,7 +180,7 @@ def partial_of(
 
 
 def comparable(mine: Sequence[PartialFinding]) -> bool:
-    """Not a torn log, and not a failover of some partitions of which the events of others are lost
+    """Whether the parts can be compared: no log is torn, and no events of a failover are lost
     (`complete`)."""
     return (
         not any("torn" in part.data for part in mine)
@@ -206,8 +206,7 @@ def _behind(part: PartialFinding) -> Bools:
 
 
 def kernel(view: PartitionView) -> Iterator[Finding]:
-    """The inputs and outputs of every such program that are in this partition, where the program is
-    in the end."""
+    """The inputs and outputs of each program in this partition, on the program's last cluster."""
     for program in view.partition_facts.facts.copying:
         if view.topic in program.reads | program.writes:
             yield from _of(view, program)
@@ -230,7 +229,7 @@ def _of(view: PartitionView, program: Copying) -> Iterator[Finding]:
 
 
 def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
-    """Holds what every program had to pass against what it made."""
+    """Compares every program's inputs with its outputs."""
     programs = grouped(parts, lambda part: part.data["program"])
     return [
         found
@@ -292,13 +291,13 @@ def _missing(
 def _repeated(
     inputs: Sequence[PartialFinding], outputs: Sequence[PartialFinding], made: Ints, own: Bools
 ) -> Iterator[Combined]:
-    """Outputs of one payload beyond its inputs here, which are several where the mirror repeated
-    it; where an output came over a link, the first of the cluster's own is the failover's."""
+    """Outputs of a payload in excess of its inputs here; a mirror may have repeated the input. If a
+    mirrored output exists, the cluster's first own output is a repeat over the failover."""
     part_of = np.repeat(
         np.arange(len(outputs)), [len(column_of([part], "uids")) for part in outputs]
     )
     offsets = column_of(outputs, "offsets")
-    # of one payload those that came over a link first
+    # per payload, mirrored outputs come first
     order = np.lexsort((offsets, part_of, own, made))
     order = order[made[order] >= 0]
     again = np.flatnonzero(np.diff(made[order], prepend=-1) == 0)
@@ -316,7 +315,8 @@ def _repeated(
     rows = order[again[crossed]]
     left = together(map(left_to_pass, inputs))
     failover = next((part.data["failover"] for part in inputs), "")
-    # Nothing explains a second output of what the group had passed when the program began here.
+    # A second output of an input that the group had already passed when the program began here is
+    # unexplained.
     for explained, bound in ((True, len(left)), (False, 0)):
         chosen = rows[among(made[rows], left) == explained]
         for number in np.unique(part_of[chosen]).tolist():

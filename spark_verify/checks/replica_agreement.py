@@ -1,28 +1,30 @@
 """replica-agreement: below their common high watermark the replicas of a partition have the same
 bytes (KIP-101, KIP-966).
 
-Compared are (base offset, last offset, record count, length, CRC and whether it is right, leader
-epoch) of every batch. The CRC covers everything from the attributes on, but not base offset, length
-and leader epoch (message format v2), hence the tuple. Every CRC is recomputed, so that a cluster
-with one replica has something examined too. Base offsets must rise in every file. If batches
-differ, their records are compared, so that the finding names the record whose bytes changed.
+The check compares (base offset, last offset, record count, length, CRC and whether it is right,
+leader epoch) of every batch. The CRC covers everything from the attributes on, but not base offset,
+length and leader epoch (message format v2), so these are compared too. Every CRC is recomputed, so
+the check examines a cluster with one replica as well. Base offsets must rise in every file. If
+batches differ, their records are compared, so that the finding names the record whose bytes
+changed.
 
 Below a cleaner's checkpoint every broker compacts by itself (`spark_verify.checks.parts.cleaning`).
-There replicas may differ in the records that a cleaner removes: records whose key a later one has
-below that checkpoint, expired tombstones, and aborted records; and in markers of which no batch is
-left. Every other record, and so the last of each key, is on all of them,
-with one content at one offset. A marker that differs only in what a cleaner changes is the same
-marker with another delete horizon. Only for batches whose records cannot be read is it unknown why
-they differ.
+There replicas may differ in records that a cleaner removes: records with a later record of their
+key below that checkpoint, expired tombstones, and aborted records. They may also differ in markers
+without remaining batches. Every other record, and so the last of each key, is on all replicas, at
+the same offset with the same content. A marker that differs only in fields that a cleaner changes
+is the same marker with another delete horizon. A difference is unknown only if the records of a
+batch cannot be read.
 
 No log ends below its own high watermark. In a recorded run the high watermark was requested before
-the bytes were copied. In copied logs it is from the checkpoint file of each broker. Of a broker
-that was not stopped, that file may have been copied after the logs, so there it is unknown. Nor are
-there samples that show who was in sync: the tail of a deposed leader proves nothing.
+the bytes were copied. In copied logs it comes from the checkpoint file of each broker. The file of
+a running broker may have been copied after its logs, so there the result is unknown. Copied logs
+also have no samples that show which replicas were in sync, so the tail of a deposed leader proves
+nothing.
 
-Offsets of a log follow each other without a hole, those of markers included, until a cleaner
-removes some. In a recorded run other checks know what was in a hole. In logs that linkflap did not
-record none does, so a hole there prevents a valid verdict.
+Offsets of a log, including those of markers, have no holes until a cleaner removes records. In a
+recorded run other checks know which records a hole had. In logs that linkflap did not record no
+check does, so a hole prevents a valid verdict.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
                 where = f"{view.tp} on {cluster}/{replica.broker}"
                 yield Unjudged(f"the log of {where} is torn, so not all of it could be compared")
         if not view.recorded:
-            # Replicas with the same hole say so once.
+            # Replicas with the same hole give one finding.
             yield from dict.fromkeys(each for replica in replicas for each in _holes(view, replica))
         if len(replicas) > 1:
             agreeing, doubts = _deposed_left_out(view, replicas)
@@ -108,8 +110,8 @@ def _deposed_left_out(
 
 
 def _compared(view: PartitionView, replicas: Sequence[Replica]) -> Iterator[Finding]:
-    """How replicas of a cluster differ; below a cleaner's checkpoint only what no cleaner does, or
-    what cannot be known."""
+    """The differences between replicas of a cluster. Below a cleaner's checkpoint, only those that
+    no cleaner makes or that cannot be decided."""
     cleaned = max(compacted(view, replica) for replica in replicas)
     apart, upto = 0, cleaned if view.recorded else NOWHERE
     cleaners = {
@@ -122,7 +124,7 @@ def _compared(view: PartitionView, replicas: Sequence[Replica]) -> Iterator[Find
         if _base(found) >= cleaned and (
             found.kind == "replica-missing" or view.recorded or judged != "compaction"
         ):
-            # of copied logs a cleaner may have been beyond the last batch that it took something of
+            # in copied logs, a cleaner may have come further than the last batch that it changed
             judged = found
         if isinstance(judged, Found):
             yield judged
@@ -136,7 +138,7 @@ def _compared(view: PartitionView, replicas: Sequence[Replica]) -> Iterator[Find
 
 
 def _base(found: Found) -> int:
-    """Where the batch begins that differs."""
+    """The base offset of the differing batch."""
     batch = found.evidence["batch"]
     return int(batch[0] if isinstance(batch, list) else batch)
 
@@ -144,8 +146,8 @@ def _base(found: Found) -> int:
 def _cleaned(
     cleaners: Mapping[int, Cleaned], replicas: Mapping[int, Replica], found: Found
 ) -> Found | Explained:
-    """Judges a differing batch below the cleaner's offset: what no cleaner does, or why it may
-    differ."""
+    """Judges a differing batch below the cleaner's offset: a change that no cleaner makes, or the
+    reason why it may differ."""
     model, other = (replicas[broker] for broker in found.evidence["brokers"])
     base = _base(found)
     if found.kind == "replica-missing":
@@ -194,7 +196,8 @@ def _records_cleaned(
 
 
 def _lacking(found: Found, absent: Replica, why: MissingRecords) -> Found | Explained:
-    """A record is missing on one broker that no cleaner takes: the last of its key."""
+    """The finding that one broker lacks a record that no cleaner removes, such as the last of its
+    key."""
     if why.explained != "nothing":
         return why.explained
     return Found.at(
@@ -220,8 +223,9 @@ def _holes(view: PartitionView, replica: Replica) -> Iterator[Unjudged]:
 
 
 def _ends_early(view: PartitionView, replica: Replica) -> Iterator[Finding]:
-    """A replica in sync has all that is below the high watermark, and no broker notes one that is
-    above its own log's end. A copy of a running broker's folder does."""
+    """Replicas that end below their high watermark. A replica in sync has everything below the high
+    watermark, and a broker never writes a checkpoint above its own log end; but a copy of a running
+    broker's folder may have one."""
     if replica.high_watermark <= replica.end or replica.damage:
         return
     if replica.high_watermark_from == "copied":

@@ -3,30 +3,30 @@
 
 Per (producer id, epoch) in file order: the first batch begins at 0, every next one where the last
 ended plus one, modulo 2^31. Epochs of an id never go down, and a batch with an id has a sequence.
-Brokers check this on append, so bytes that violate it were appended without that check, changed, or
-lost. A log whose start was deleted may begin anywhere, and so may one whose mark of its promotion
-was deleted with it.
+Brokers check sequences on append. So a violation means that batches were appended without that
+check, changed, or lost. A log whose start was deleted may begin at any sequence. So may a promoted
+log whose promotion mark was deleted with its start.
 
-Behind a reset of the partition's producer state (KIP-1279) an id begins at 0 as well: if it begins
-above, the records from 0 on were acknowledged and not appended. Only a session of the same cluster
-that had the id and epoch in an earlier era continues, at or above its end, also if the owner of an
-era is unknown. The records in between were truncated at the failback to that cluster. If all of its
-earlier records were truncated, and were not captured before, the result is unknown, unless it
-continues exactly where another cluster's producer of that id and epoch ended. And a batch that is
-there twice, with one id, epoch and sequence and the same bytes, is a repeat, whatever lies between.
+Behind a reset of the partition's producer state (KIP-1279) an id begins at 0 as well. If it begins
+above 0, the records before were acknowledged and not appended. One exception: a producer of the
+same cluster that had the id and epoch in an earlier era continues at or above its previous end,
+because the failback to that cluster truncated the records in between. This also holds if the owner
+of an era is unknown. If all of its earlier records were truncated and not captured before, the
+result is unknown, unless the batch continues exactly where another cluster's producer of that id
+and epoch ended. Two batches with the same id, epoch, sequence and bytes are a repeat, whatever lies
+between them.
 
 A broker that has no state of a producer accepts any first sequence: since Kafka 2.5 (KIP-360), and
-from 4.5 on only in a partition that had records before (KAFKA-15591, 14312, 19880). So a batch in
-flight may be appended while the one before it is refused, and then its retries are out of order
-until its time is up. The finding says so where the history of that producer on that cluster has
-exactly the records that are missing, all directly before, in flight when the batch was sent, none
-acknowledged and none in any log; then it is allowed (`harness.guarantees.allowed`). In copied logs
-that is unknown.
+from 4.5 on only in a partition that had records before (KAFKA-15591, 14312, 19880). So a broker may
+append a batch in flight after it refused the previous one, whose retries are then out of order
+until its delivery timeout. The finding is allowed (`harness.guarantees.allowed`) if the producer's
+history has exactly the missing records: sent directly before, in flight when the batch was sent,
+none acknowledged and none in any log. In copied logs that is unknown.
 
 In a recorded run a cleaner's checkpoint shows how far a log is compacted, or was before it was
-mirrored: below it a sequence may lack as many records as offsets are missing there, and no more.
-Whether logs that linkflap did not record were compacted is unknown: there a gap where offsets are
-missing is unknown.
+mirrored: below it a sequence may skip at most as many records as offsets are missing. Whether logs
+that linkflap did not record were compacted is unknown: there a gap where offsets are missing is
+unknown.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ from linkflap.spark_verify.facts.view import (
 
 
 def missing_before(replica: Replica, every: Sessions) -> Bools:
-    """Per batch, whether offsets are missing since the one before of its producer id; before its
-    first, since the last reset."""
+    """Per batch, whether offsets are missing between the previous batch of its producer id, or else
+    the last reset, and the batch."""
     b = replica.batches
     return (
         _since_before(
@@ -76,14 +76,14 @@ def missing_before(replica: Replica, every: Sessions) -> Bools:
 
 
 def cleaned_between(replica: Replica, every: Sessions, lacking: Ints, compacted: int) -> Bools:
-    """Per batch, whether so many offsets are missing between batches since then, below what a
-    cleaner has compacted."""
+    """Per batch, whether at least `lacking` offsets are missing since then below the cleaner's
+    checkpoint."""
     gone = np.maximum(np.minimum(replica.batches.base_offset, compacted) - _starts_of(replica), 0)
     return np.asarray(_since_before(replica, every, gone) >= lacking)
 
 
 def _starts_of(replica: Replica) -> Ints:
-    """Per batch of the log, where the one before it ended."""
+    """Per batch of the log, the end of the previous batch."""
     return np.concatenate(([replica.log_start], replica.batches.last_offset[:-1] + 1))
 
 
@@ -97,9 +97,9 @@ def _since_before(replica: Replica, every: Sessions, counted: Ints | Bools) -> I
 
 
 _SINCE: Final = (2, 5)
-"""KIP-360: before, brokers refuse a first sequence above 0."""
+"""KIP-360. Earlier brokers refuse a first sequence above 0."""
 _ONLY_WITH_RECORDS: Final = (4, 5)
-"""KAFKA-15591: from here on they refuse it in a partition that never had a record."""
+"""KAFKA-15591. From this release on, brokers refuse it in a partition that never had a record."""
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -109,8 +109,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 def _of_log(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
     batches = log.batches
-    # What a batch with a wrong CRC says of itself proves nothing; that it is wrong is
-    # replica-agreement's to tell.
+    # The header of a batch with a wrong CRC proves nothing; replica-agreement reports the wrong
+    # CRC.
     every = np.flatnonzero((batches.producer_id >= 0) & (batches.control == DATA) & batches.crc_ok)
     chosen = every[batches.base_sequence[every] >= 0]
     found = _judge(view, generation, log.replica, chosen) if len(chosen) else []
@@ -149,7 +149,7 @@ def _judge(
     back = every.follows & (epoch < before)
     behind = (expected - first) % WRAP
     repeats = behind < WRAP // 2
-    # Of a session that goes on behind a reset what lies between was truncated.
+    # Of a session that continues behind a reset, the records in between were truncated.
     wrong = (first != expected) & ~back & ~(every.goes_on & ~repeats)
     # Where no mark is left, an era that seems to begin at the log's start may have begun below it.
     deleted = every.deleted | (generation.cluster in view.unclear)
@@ -202,8 +202,8 @@ def _judge(
 
 
 def _same_bytes(replica: Replica, order: Ints) -> Bools:
-    """Per batch, whether an earlier one has its id, epoch, sequence, length and CRC: what was
-    written once is there twice."""
+    """Per batch, whether an earlier one has its id, epoch, sequence, length and CRC: the same batch
+    was written twice."""
     b, again = replica.batches, np.zeros(len(order), np.bool_)
     keys = [
         column[order]
@@ -245,8 +245,8 @@ def _breaks(
 def _refused_before(
     view: PartitionView, generation: LogGeneration, replica: Replica, row: int
 ) -> dict[str, object]:
-    """The records that a producer's first batch in a log lacks, where its client had sent them
-    directly before, was still trying when it sent the batch, and got no acknowledgement."""
+    """The records missing before a producer's first batch, if its client had sent them directly
+    before, was still retrying them when it sent the batch, and got no acknowledgement."""
     batches, records = replica.batches, replica.records
     base, missing = int(batches.base_offset[row]), int(batches.base_sequence[row])
     owner = generation.era(base).owner
@@ -277,8 +277,8 @@ def _written(view: PartitionView, sent: Sequence[tuple[int, int, Send]]) -> bool
 
 
 def _of_new_producer(replica: Replica, row: int) -> bool:
-    """Whether nobody wrote with a batch's producer id before it, since the last reset: the broker
-    has no state of it."""
+    """Whether a batch is the first of its producer id since the last reset, so that the broker has
+    no state of the producer."""
     batches = replica.batches
     resets = np.flatnonzero(batches.control[:row] == OTHER_CONTROL)
     since = int(resets[-1]) + 1 if len(resets) else 0

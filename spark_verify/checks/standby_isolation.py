@@ -1,21 +1,20 @@
 """standby-isolation: only the mirror writes to a mirrored partition, and no mirror writes to any
 other (KIP-1279: read-only topics).
 
-There are two witnesses. One is a client that got an acknowledgement, by the time of its request.
-The other is the bytes: a mirrored era has a record that a client sent to that very cluster. The
-time between the end of an era and the next promotion is the mirror's. From a failover until its log
-is truncated, the old cluster has no owner, and truncation-accounting counts its new records as
-lost. A write to a cluster that a failover led to, but that was not promoted, means that a promotion
-was not recorded.
+Two kinds of evidence show a violation: a client's acknowledgement, by the time of its request, and
+a record in a mirrored era that a client sent to that very cluster. The time between the end of an
+era and the next promotion belongs to the mirror. From a failover until the truncation of its log,
+the old cluster has no owner, and truncation-accounting counts its new records as lost. A write to a
+cluster that a failover led to, but that was not promoted, means that a promotion was not recorded.
 
 In the opposite direction, a cycle of mirrors writes to a log that has an owner: a cluster was made
 to follow one that follows it (KIP-1279 refuses that), or a native era has a record that clients
 sent to another cluster.
 
-A mirror that refuses a failover, or does not come to its end, changes nothing: every partition
-stays mirrored. Where it says that a partition is promoted, or wrote the end of a mirror into it
-(the ABORT of an open transaction, the reset of the producer state), the failover took effect all
-the same, in part or in full. What follows in that partition follows from this.
+A failover that the mirror refuses or does not complete changes nothing: every partition stays
+mirrored. If the mirror nevertheless reports a partition as promoted, or wrote its own end into it
+(the ABORT of an open transaction, the reset of the producer state), the failover took effect, in
+part or in full. Later anomalies in that partition are consequences.
 """
 
 from __future__ import annotations
@@ -109,8 +108,8 @@ def _circles(view: PartitionView) -> Iterator[Finding]:
 
 
 def _carried_out(view: PartitionView) -> Iterator[PartialFinding]:
-    """For each failover without a promotion of this partition, whether it was promoted all the
-    same."""
+    """For each refused or incomplete failover, whether the mirror promoted this partition
+    nevertheless."""
     for link, (kind, start, refusal) in _attempts(view).items():
         way = LinkSpec.parse(link)
         # The second: a mirror that was reversed.
@@ -135,8 +134,8 @@ def _carried_out(view: PartitionView) -> Iterator[PartialFinding]:
 
 
 def _attempts(view: PartitionView) -> Mapping[str, tuple[str, int, FailoverRefused | None]]:
-    """Link -> how and when the last failover over it began, and how it was refused: of those that
-    were, or did not come to their end."""
+    """Link -> kind and begin of the last failover over it that was refused or did not complete, and
+    its refusal."""
     begun = {w.target: w for w in sorted(view.windows, key=lambda w: w.start) if w.name.fails_over}
     refused = {refusal.link: refusal for refusal in view.refusals}
     return {
@@ -151,8 +150,8 @@ def _attempts(view: PartitionView) -> Mapping[str, tuple[str, int, FailoverRefus
 
 
 def _own_end(view: PartitionView, link: LinkSpec) -> tuple[int, int]:
-    """Where the end of a mirror begins that only the destination's log has (-1: it has none), and
-    that log's end."""
+    """The first offset of the control records with which the mirror ended, if only the
+    destination's log has them (else -1), and the log's end."""
     ours, theirs = (view.canonical().get(cluster) for cluster in (link.destination, link.source))
     kept = view.guarantee.offsets_kept
     if ours is None or theirs is None or ours.damage or theirs.damage or not kept:
@@ -168,14 +167,15 @@ def _own_end(view: PartitionView, link: LinkSpec) -> tuple[int, int]:
     both = np.flatnonzero(at >= 0)
     same = np.zeros(len(rows), np.bool_)
     same[both] = other.control[at[both]] == b.control[rows[both]]
-    # The source had these once: what it deleted or compacted since is nobody's own end.
+    # The source had these records before it deleted or compacted them, so they are no end of this
+    # mirror.
     gone = (at < 0) & (b.base_offset[rows] < max(theirs.begins, compacted(view, theirs)))
     rows = rows[~same & ~gone]
     return (int(b.base_offset[rows[0]]) if len(rows) else -1), ours.end
 
 
 def combine(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
-    """The partitions that a failover promoted although it was refused, or never came to its end."""
+    """The partitions that a refused or incomplete failover promoted."""
     for link, mine in sorted(grouped(partials, lambda each: each.data["link"]).items()):
         promoted = [partial for partial in mine if partial.data["promoted"]]
         if any(partial.data["took_place"] for partial in mine):
@@ -251,7 +251,7 @@ def _in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> Itera
 
 
 def _came_round(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Finding]:
-    """Records of a native era that clients handed to other clusters, and not to this one."""
+    """Records of a native era that clients sent only to other clusters."""
     records, here = log.records, generation.cluster
     rows = np.flatnonzero(native(generation, records.offset) & (records.uid >= 0))
     rows = rows[~planned(records.uid[rows], sends_to(view, here))]

@@ -1,15 +1,15 @@
 """torn-transaction: a transaction is visible everywhere or nowhere (KIP-98, atomic writes to
 several partitions).
 
-On the cluster that accepted it: as soon as one of its records is committed, or a read_committed
-reader got one, in any partition, all of its records must be visible in all partitions. That is
+On the accepting cluster: if one record of a transaction is committed, or a read_committed reader
+got one, in any partition, then all of its records must be visible in all partitions. That is
 Jepsen's rule: a commit of unknown outcome took place if any of its writes was read. Records that
 still waited for their marker when their cluster was failed over are exempt.
 
-Over a mirror, after a failover: a mirrored era that ends with the failover has all or nothing of a
-transaction that is committed at the source. A planned failover drains first. A forced one over a
-mirror that copies each partition independently ends every partition at another moment: that is
-counted as torn-by-failover, and allowed where the mirror documents it.
+On a mirror's destination, after a failover: the mirrored era has all or none of the records of a
+transaction that is committed at the source. A planned failover drains first. A forced failover ends
+each partition at another moment if the mirror copies partitions independently. Such a transaction
+is counted as torn-by-failover, and allowed if the mirror documents it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
 
 COUNTS: Final = ("visible", "aborted", "open", "absent")
 LOST, OVERTAKEN = "lost", "overtaken"
-"""Columns of some partial findings: records that a loss explains, and that later ones overtook."""
+"""Optional columns of partial findings: hidden records that a loss explains, and hidden records
+that later ones overtook."""
 
 
 def native_outcomes(
@@ -90,11 +91,11 @@ def native_outcomes(
 
 
 def mirrored_outcomes(compared: Hop, what: Outcomes) -> Sequence[Finding]:
-    """What of transactions that the source has committed is in the mirrored era of a cluster that
-    was promoted.
+    """The mirrored records of transactions that are committed at the source, in an era that ended
+    with a promotion.
 
-    What waits for its marker at the source counts as committed there if another partition has a
-    COMMIT of it.
+    A transaction without its marker at the source counts as committed there if another partition
+    has its COMMIT.
     """
     source, destination = compared.source, compared.destination
     mirrored_range = compared.mirrored_range
@@ -145,9 +146,9 @@ def _counted_outcomes(
     taken: Taken | None = None,
     overtaken: Bools | None = None,
 ) -> Sequence[Finding]:
-    """One partial finding: a row of `COUNTS` per transaction, and where and which is the first of
-    its records that is not visible. Of some of those, a loss explains it (`by`, `taken`); some
-    were `overtaken` by later ones of their partition.
+    """One partial finding: per transaction a row of `COUNTS`, and the offset and payload id of its
+    first invisible record. A loss explains `taken` of the invisible ones (`by`); later records of
+    the partition have `overtaken` some.
     """
     if not len(rows):
         return []
@@ -180,8 +181,8 @@ TORN, BY_FAILOVER = "torn-transaction", "torn-by-failover"
 
 
 def kernel(view: PartitionView) -> Iterator[Finding]:
-    """Counts, per transaction of this partition, what became of its records: one partial finding
-    per cluster, with one column per count.
+    """Counts the visible and invisible records of each transaction in this partition: one partial
+    finding per cluster, with one column per count.
     """
     crossed = [c for c in compared_hops(view) if c.mirrored_range.promotion is not None]
     for generation in every(view):
@@ -221,8 +222,8 @@ class TransactionPart:
 
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
-    """Transactions of which something is visible, and not everything: at the first partition that
-    lacks something."""
+    """Transactions of which some records are visible and others are not, at the first partition
+    with an invisible record."""
     by_hop = grouped(partials, lambda each: (each.cluster, each.data["hop"]))
     return [
         _torn(cluster, hop, operation, parts)
@@ -232,7 +233,7 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
 
 
 def _parts(partials: Sequence[PartialFinding]) -> Mapping[int, Sequence[TransactionPart]]:
-    """What each partition has of the transactions that are visible in part, by operation."""
+    """By operation, the part of each partition in a transaction that is visible only in part."""
     torn = _in_part(partials)
     parts: dict[int, list[TransactionPart]] = defaultdict(list)
     for partial in partials:
@@ -261,8 +262,7 @@ def _parts(partials: Sequence[PartialFinding]) -> Mapping[int, Sequence[Transact
 
 
 def _in_part(partials: Sequence[PartialFinding]) -> Ints:
-    """Operations of which anything is, or was, to be seen somewhere, and something is not
-    visible."""
+    """Operations with a record that is or was visible somewhere, and a record that is not."""
     operation, read, visible, *hidden = (
         np.array([value for partial in partials for value in _column(partial, name)], np.int64)
         for name in ("operation", "read", *COUNTS)

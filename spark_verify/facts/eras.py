@@ -33,7 +33,7 @@ from linkflap.spark_verify.facts.partition_facts import LogPromotion, PartitionF
 from linkflap.spark_verify.facts.view import Origin
 
 FOREVER: Final = 2**62
-"""The end, in offsets and in time, of what has not ended."""
+"""The end, in offsets and in time, of an era or generation that has not ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class LogGeneration:
 
     @property
     def last(self) -> bool:
-        """Whether this is what the cluster had in the end."""
+        """Whether this is the cluster's last generation."""
         return self.ended == FOREVER
 
     def era(self, offset: int) -> Era:
@@ -143,8 +143,8 @@ def on_cluster(windows_: Sequence[Window], cluster: str) -> Iterator[Window]:
 
 
 def skew(windows_: Sequence[Window], cluster: str) -> int:
-    """By how many milliseconds a clock of a cluster's brokers may be off at most: the fault
-    clock-skew sets it less than an hour ahead or behind."""
+    """The largest error in milliseconds of a clock of the cluster's brokers: the fault clock-skew
+    sets clocks less than an hour ahead or behind."""
     skewed = any(w.fault == "clock-skew" for w in on_cluster(windows_, cluster))
     return 3600 * 1000 if skewed else 0
 
@@ -185,7 +185,7 @@ class _Lineages:
         through = self.lineage(source)
         if self.keeps:
             return through
-        # LogPromotion offsets of the source are no offsets of a destination that has others.
+        # Promotion offsets of the source mean nothing on a destination with other offsets.
         first = through[0]
         return (replace(first, owner=source) if first.owner == cluster else first,)
 
@@ -226,8 +226,8 @@ class _Lineages:
             )  # fmt: skip
 
     def turn_back(self, source: str, destination: str, window: Window, began: int) -> None:
-        """`destination`, which was failed over from before, follows the cluster that was promoted
-        over its link."""
+        """`destination`, which was the source of an earlier failover, now follows the promoted
+        cluster."""
         ours, theirs = self.lineage(destination), self.lineage(source)
         truncated_to = _part(ours, theirs) if self.keeps else 0
         self.close(
@@ -252,7 +252,7 @@ class _Lineages:
 
     def _eras(self, cluster: str) -> tuple[Era, ...]:
         lineage = self.lineage(cluster)
-        # What was there before the last truncation had come the way it had come.
+        # Records below the last truncation keep their earlier origin.
         before = {
             (e.owner, e.start): e.source
             for generation in self.generations[cluster]
@@ -333,8 +333,8 @@ def history(partition_facts: PartitionFacts) -> History:
 def _played(
     partition_facts: PartitionFacts, lineages: _Lineages
 ) -> Mapping[str, list[tuple[int, int]]]:
-    """Plays promotions and reversals in time order; of each cluster, when its generations began and
-    when that was settled."""
+    """Replays promotions and reversals in time order. Returns, per cluster, the times at which its
+    generations began and were settled."""
     reversals = [w for w in partition_facts.facts.windows if w.name.reverses and w.took_effect]
     began: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)])
     steps: list[tuple[int, int, LogPromotion | Window]] = [

@@ -65,9 +65,9 @@ class MirrorStop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """A mirror's report of a partition, requested between `asked` and `returned`: its own word for
-    the `state`, whether that means that it `mirrors` or was `promoted` (None: not recorded), and
-    its lag in offsets (-1: not reported).
+    """A mirror's report of a partition, requested and answered between `asked` and `returned`: the
+    `state` in the mirror's terms, whether that state means that it `mirrors` or was `promoted`
+    (None: not recorded), and the lag in offsets (-1: not reported).
     """
 
     link: str
@@ -104,7 +104,8 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A topic at both ends of a link, when its mirror had copied everything and been waited for.
+    """A topic at both ends of a link, compared after its mirror had copied everything and had time
+    to sync it.
 
     Partitions at the source (`there`) and the destination (`here`, 0: it has no such topic), and
     settings that differ: (name, there, here), None where not set; ACLs that are `missing` at the
@@ -124,8 +125,8 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """What was set on a topic of a cluster, requested at `asked`, and at each request up to
-    `until`."""
+    """The settings of a topic on a cluster, as answered to the request at `asked` and to all later
+    ones up to `until`."""
 
     cluster: str
     settings: Mapping[str, str]
@@ -145,8 +146,8 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedBytes:
-    """A broker gave another batch at an offset than it had given before: the CRCs of both (None:
-    none there)."""
+    """A broker returned a different batch at an offset than in an earlier fetch: the CRCs of both
+    (None: no batch)."""
 
     cluster: str
     broker: int
@@ -156,8 +157,9 @@ class ChangedBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """What a lossy fault took from one partition of `cluster`: what the deposed leader's log had at
-    offsets [start, end), when it was dead. A new leader was elected at `elected` or later.
+    """The records that a lossy fault removed from one partition of `cluster`: the deposed leader's
+    log at offsets [start, end), read after the leader's death. A new leader was elected at
+    `elected` or later.
 
     `records` are (payload id, offset, how many, producer id) and `markers` (offset, producer id,
     producer epoch, whether it is a COMMIT). `records` are None in runs of older versions; then
@@ -179,9 +181,9 @@ class Loss:
 class Window:
     """A fault's window: [start, end] in nanoseconds; `end` is after the heal.
 
-    `took_effect` is False of a reversal of a mirror that never came to the point: its cluster's log
-    was not truncated; and of a failover that was refused, or did not come to its end. `lost` is
-    what an unclean election took away, by partition.
+    `took_effect` is False for a reversal that truncated nothing and never mirrored, and for a
+    failover that was refused or did not complete. `lost` are the losses of an unclean election, by
+    partition.
     """
 
     id: str
@@ -194,7 +196,7 @@ class Window:
 
     @property
     def name(self) -> FaultName:
-        """What the fault is."""
+        """The name of the fault, parsed."""
         return FaultName(self.fault)
 
     @property
@@ -224,8 +226,8 @@ class Awaited:
     `topics` are those that it reads or writes; empty: all of its `home`. `outputs` are those of a
     program without a group. It `produces` under its own name, and no other client fences it; its
     transactions time out after `timeout`. `broken` is when the first fault began (0: there was
-    none), `exits` when a program ended by itself. `said` and `last_words` are what the recorder
-    asked its coordinator, and found in its log, when it made no progress.
+    none), `exits` when a program ended by itself. `said` is the coordinator's answer about a client
+    without progress, and `last_words` are the last lines of the client's log.
     """
 
     client: str
@@ -287,8 +289,8 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PartitionFacts:
-    """What is known of one partition of a run beside its rows. One object per partition: its eras
-    are computed once for it.
+    """The facts about one partition of a run, besides its rows. One object per partition, so that
+    its eras are computed once.
 
     `compacted` is, per cluster, the offset below which one of its brokers has compacted the log
     (cleanup.policy=compact): there a record that is missing is no loss. `unclear` is, per cluster

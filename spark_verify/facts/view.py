@@ -98,14 +98,14 @@ class Replica:
     `parts` are the records of those batches that another replica of its cluster, or the other end
     of a mirror that keeps bytes, has with other bytes (`spark_verify.read.assemble.with_parts`).
     `entries` are what coordinators wrote into it, where it is one of Kafka's own topics and
-    canonical. `made_from`, of topics that programs of the user's write alone, are per record the
-    payload id whose header it carries on, -1 where it carries none. `moment` is the capture's name
-    and `captured` when it was done (0: nobody wrote that down). What `damage` speaks of held no
-    offset below `torn_from`: what is missing there was not in the log. `unread` are the offsets
-    [start, end) of which no batch could be read; any other batch is in `batches`, although its
-    records may not be readable. `last_stable` is what the
-    leader of a running cluster answered, after it had answered that its high watermark was
-    `stable_above`; -1 where it was not asked. What was written before `since` was not captured.
+    canonical. `made_from`, for topics that only programs of the user's write, has per record the
+    payload id in the header that the program passed on (-1: none). `moment` is the capture's name,
+    and `captured` its time (0: not recorded). The `damage` affects no offset below `torn_from`: a
+    record that is missing there was not in the log. `unread` are the offsets [start, end) of which
+    no batch could be read; any other batch is in `batches`, although its records may not be
+    readable. `last_stable` is what the leader of a running cluster answered, after it had answered
+    that its high watermark was `stable_above`; -1 where it was not asked. What was written before
+    `since` was not captured.
     """
 
     cluster: str
@@ -131,11 +131,12 @@ class Replica:
     worked_out: dict[str, object] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """What checks have worked out of this replica and others need as well, by its name."""
+    """Results about this replica that several checks need, by name."""
 
     @property
     def begins(self) -> int:
-        """Where the bytes begin: a log start may lie above, until the segment below is gone."""
+        """The first offset in the bytes. The log start may be higher until the segment below it is
+        deleted."""
         return int(min([self.log_start, *self.batches.base_offset[:1].tolist()]))
 
     @property
@@ -161,9 +162,9 @@ class Watermarks(Columns):
 class PartitionView:
     """One (run, topic, partition): the facts about it and its rows.
 
-    `replicas` are what the clusters had in the end; `earlier` what one that was captured before its
-    log was truncated had then, one replica per cluster and moment. `groups` are sampled committed
-    offsets of groups, by time. `doubted` are samples that are not among the watermarks, and why.
+    `replicas` are the final logs of the clusters. `earlier` are logs captured before a truncation,
+    one replica per cluster and moment. `groups` are sampled committed offsets of groups, by time.
+    `doubted` are samples that are not among the watermarks, and why.
     """
 
     partition_facts: PartitionFacts
@@ -177,8 +178,7 @@ class PartitionView:
     groups: Sequence[GroupOffset] = ()
 
     def canonical(self) -> Mapping[str, Replica]:
-        """Per cluster, the replica whose bytes speak for it: the leader where it is known, else the
-        longest."""
+        """Per cluster, the replica that represents it: the leader's if known, else the longest."""
         return {r.cluster: r for r in self.replicas if r.canonical}
 
     def hops(self) -> Iterator[tuple[str, str]]:

@@ -1,10 +1,10 @@
 """Chooses the replicas of a run directory that are judged, and their captures.
 
-For each cluster the last capture that has it counts: a cluster that died at the failover was
-captured then and never again. For one that was made to follow again (`mirror-reverse`) the earlier
-captures count too: they show the truncated records. Among its replicas the leader's bytes represent
-the cluster. If the leader of a partition is unknown, it is the replica with the highest leader
-epoch and, among those, the most offsets: the one that an unclean election should choose.
+The last capture of each cluster counts: a cluster that died at the failover was captured then and
+never again. If a cluster was made to follow again (`mirror-reverse`), its earlier captures count
+too, because they show the truncated records. The leader's replica represents the cluster. If the
+leader of a partition is unknown, the replica with the highest leader epoch and, among those, the
+most offsets represents it: the one that an unclean election should choose.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class UnreadableNote:
 
 
 def notes_of(captured: Iterable[CapturedReplica]) -> list[UnreadableNote]:
-    """The checkpoint files that could not be read, each once. One matters if it does to the bounds
-    of any of these replicas."""
+    """The unreadable checkpoint files, each once. A file matters if it matters for the bounds of
+    any of these replicas."""
     found: dict[Damage, bool] = {}
     for each in captured:
         path = f"captures/{each.moment}/{each.bounds.cluster}/{each.bounds.broker}"
@@ -158,8 +158,8 @@ def _captures(
     times: Mapping[tuple[str, str], int],
     damage: list[Damage],
 ) -> tuple[dict[str, _Capture], list[_Capture]]:
-    """The last capture of each cluster; and the earlier ones of clusters that were made to follow,
-    or that lack their last."""
+    """The last capture of each cluster, and the earlier captures of clusters that were made to
+    follow or whose last capture is missing."""
     follow = _made_to_follow(events)
     latest: dict[str, _Capture] = {}
     before: list[_Capture] = []
@@ -180,7 +180,7 @@ def _captures(
             latest[cluster] = _Capture(moment=moment, found=own)
     newest = {cluster: moment for (cluster, moment), _ in sorted(times.items(), key=lambda t: t[1])}
     for cluster in [c for c in latest if (c, newest.get(c, "")) in absent]:
-        # It shows what was there before, and what was there in the end is unknown.
+        # The earlier capture shows an earlier log; the final log is unknown.
         before.append(latest.pop(cluster))
     return latest, before
 
@@ -190,7 +190,7 @@ def _made_to_follow(events: Sequence[Event]) -> set[str]:
 
 
 def _in_order(moments: Iterable[str], times: Mapping[tuple[str, str], int]) -> list[str]:
-    """Moments by when the last cluster was captured."""
+    """The moments, ordered by their latest capture of a cluster."""
     ended: dict[str, int] = {}
     for (_, moment), time in times.items():
         ended[moment] = max(time, ended.get(moment, 0))
@@ -235,8 +235,8 @@ def _within(captured: CapturedReplica) -> CapturedReplica:
 def captured_replicas(
     run: str, moment: str, same: Sequence[Bounds], paths: Mapping[int, Sequence[Path]]
 ) -> list[CapturedReplica]:
-    """The replicas of one partition of one cluster, their files by broker; one of them speaks for
-    it."""
+    """The replicas of one partition of one cluster, from their files by broker; one of them is
+    canonical."""
     leaders = [b for b in same if b.leader]
     able = leaders or same
     speaker = (

@@ -1,12 +1,12 @@
-"""What brokers, mirrors and coordinators logged between the last good sample of an anomaly's
+"""The log lines of brokers, mirrors and coordinators between the last good sample of an anomaly's
 partition and the anomaly.
 
-The last good sample is the last watermark that was sampled before the anomaly was there: before its
-time, else before the high watermark had passed its offset. The anomaly is there at its time, or at
-the first sample behind it. It reaches to the last sample where readers stood still from then on,
-and in any case to the failovers and truncations behind the good sample. Without samples it is the
-whole run. Nothing is judged here: that a line names the partition, or comes at the right time, does
-not make it the cause.
+The last good sample is the last watermark before the anomaly began: before the anomaly's time, or
+else before the high watermark passed its offset. The interval ends at the anomaly's time, or at the
+first sample above its offset. It extends to the last sample if readers stood still from then on,
+and always includes the failovers and truncations after the good sample. Without samples the
+interval is the whole run. Nothing is judged here: a line that names the partition or has a matching
+time need not be the cause.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from linkflap.harness.rundir.process_logs import Logged, ProcessLogs, read
 
 TIMES: Final = ("time", "returned", "invoked")
 _LATE: Final = 2_000_000_000
-"""Nanoseconds: a process may log later than what it does can be seen."""
+"""Nanoseconds by which a process may log an action after its effect was visible."""
 _QUOTED: Final = 300
 _LOST: Final = re.compile(
     r"disconnected before|Connection to .* could not be established|TimeoutException"
 )
-"""What a process logs of a peer that does not answer: faults do that, so it explains least."""
+"""Messages about a peer that does not answer. Faults cause them, so they explain least."""
 _THREW: Final = re.compile(r": (?:\w+\.)*\w+(?:Exception|Error)\b")
 MOST: Final = 12
 """Lines that are shown of an anomaly."""
@@ -113,8 +113,8 @@ def _says_least(line: Logged) -> tuple[bool, bool, bool]:
 
 
 def named_by(anomaly: Anomaly) -> re.Pattern[str] | None:
-    """What names the partition, the producer id or the transactional id of an anomaly in a line;
-    None where it has none of them."""
+    """A pattern for lines that name the partition, producer id or transactional id of an anomaly;
+    None if it has none of these."""
     evidence, found = anomaly.evidence, []
     if anomaly.topic and anomaly.partition >= 0:
         topic = re.escape(anomaly.topic)
@@ -156,8 +156,8 @@ def _seen(anomaly: Anomaly) -> int | None:
 
 
 def _reached(mine: Sequence[Watermark], first: int, offset: int, ended: int) -> int:
-    """The time of the first sample of an anomaly; of the last, where readers stand still there
-    until then; else when the run ended."""
+    """The end of an anomaly's interval: its first sample, or the last sample if readers stand still
+    at it until then; without samples, the run's end."""
     if first == len(mine):
         return ended
     last = mine[-1]

@@ -1,4 +1,4 @@
-"""Parts that a run directory must have by its events and lacks: captures, failovers, reversals,
+"""Missing parts of a run directory that its events imply: captures, failovers, reversals,
 promotions.
 
 A manifest lists files. It cannot show that an entire capture, or lines of the events, were removed
@@ -39,7 +39,7 @@ _OfLink = TypeVar("_OfLink", bound=OfLink)
 
 
 def in_events(reason: str) -> Damage:
-    """What is missing or wrong in the events of a run."""
+    """Damage of the events of a run."""
     return Damage(path=EVENTS, reason=reason)
 
 
@@ -66,8 +66,8 @@ def absent_captures(reader: RunReader, events: Sequence[Event]) -> Mapping[tuple
 
 
 def unnoted_captures(reader: RunReader, events: Sequence[Event]) -> Iterator[Damage]:
-    """Captures of a cluster that no event mentions, where it has others: which of them is the last
-    is unknown."""
+    """Captures without an event, of a cluster with other captures: it is unknown which of them is
+    the last."""
     noted = {(e.cluster, e.moment) for e in of_kind(events, Captured)}
     found: dict[str, list[str]] = {}
     for moment in reader.moments():
@@ -168,7 +168,7 @@ def _unplayed(
     if not bites and run.status == "finished":
         yield in_events(f"the run finished, and nothing says whether {name} took effect")
     if not over:
-        return  # it may have been given up before it came to anything
+        return  # the fault may have been given up before it took effect
     began = next((e.time for e in of_kind(steps, FaultStart)), None)
     if began is None:
         yield in_events(f"{name} took effect, and nothing says when it began")
@@ -213,9 +213,9 @@ def absent_promotions(
 
 
 def misplaced_promotions(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
-    """Promotions and failovers that nobody writes. A failover promotes each partition of its link's
-    destination once, after the source was abandoned, which its fault did, and before the failover
-    is recorded. Events in time order."""
+    """Impossible promotions and failovers. A failover promotes each partition of its link's
+    destination once: after its fault abandoned the source, and before the failover is recorded.
+    Events in time order."""
     promoted: set[tuple[int, str, TopicPartition]] = set()
     for event in of_kind(events, Promotion):
         link, name = event.link, f"{event.topic}-{event.partition}"
@@ -236,7 +236,8 @@ def misplaced_promotions(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
 
 
 def _ends(failover: Failover, promotion: Promotion) -> bool:
-    """Whether a failover may be the one that promoted: it is recorded right after that."""
+    """Whether a promotion may belong to a failover, which is recorded right after its
+    promotions."""
     return failover.link == promotion.link and failover.time >= promotion.time
 
 

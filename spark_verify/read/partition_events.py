@@ -113,8 +113,8 @@ def replica_samples(events: Sequence[Event]) -> Mapping[Key, Sequence[ReplicaSam
 
 
 def deletions(events: Sequence[Event]) -> Mapping[Key, Sequence[Deletion]]:
-    """Requests to delete records. Runs of before they were recorded have them as what the fault's
-    bite expected."""
+    """Requests to delete records. Runs of older versions did not record them; there the expected
+    values of the fault's bite have them."""
     rows = [
         ((e.topic, e.partition), Deletion(cluster=e.cluster, offset=e.offset, asked=e.time))
         for e in of_kind(events, happened.RecordsDeleted)
@@ -135,7 +135,7 @@ def deletions(events: Sequence[Event]) -> Mapping[Key, Sequence[Deletion]]:
 
 
 def changed_bytes(events: Sequence[Event]) -> Mapping[Key, Sequence[ChangedBytes]]:
-    """What brokers gave in two ways."""
+    """Batches that a broker returned in two different versions."""
     return _by_partition(
         (
             (e.topic, e.partition),
@@ -146,7 +146,7 @@ def changed_bytes(events: Sequence[Event]) -> Mapping[Key, Sequence[ChangedBytes
 
 
 def disagreements(events: Sequence[Event]) -> Mapping[Key, Sequence[Disagreement]]:
-    """For the first partition of the topic that they are about."""
+    """Disagreements between a mirror and its model, each on the first partition of its topic."""
     return _by_partition(
         ((e.topic, 0), Disagreement(link=e.link, said=e.wrong, time=e.time))
         for e in of_kind(events, happened.VerbsPlayed)
@@ -155,7 +155,7 @@ def disagreements(events: Sequence[Event]) -> Mapping[Key, Sequence[Disagreement
 
 
 def comparisons(events: Sequence[Event]) -> Mapping[Key, Sequence[Comparison]]:
-    """For the first partition of each topic."""
+    """Comparisons of topics at both ends of a mirror, each on the first partition of its topic."""
     return _by_partition(
         (
             (row.topic, 0),
@@ -176,8 +176,9 @@ def comparisons(events: Sequence[Event]) -> Mapping[Key, Sequence[Comparison]]:
 
 
 def settings(events: Sequence[Event]) -> Mapping[Key, Sequence[TopicSettings]]:
-    """By topic (as its first partition), in time order. Rows of older runs do not say whether the
-    cluster went on to answer: there a sample counts until the next."""
+    """Samples of topic settings, each on the first partition of its topic, in time order. Older
+    runs do not record how long the cluster continued to answer: there a sample counts until the
+    next one."""
     found: list[tuple[Key, TopicSettings]] = []
     later: dict[tuple[str, str], int] = {}
     for e in reversed(list(of_kind(events, happened.SettingsSampled))):
@@ -230,8 +231,7 @@ def _stop(event: happened.MirrorStopped, row: happened.JournalPartition) -> Mirr
 
 
 def contradicted(events: Sequence[Event]) -> Iterator[Damage]:
-    """Truncations of which the mirror, when it stopped, reported another place or another end of
-    the log."""
+    """Truncations for which the mirror's journal has another offset or another end of the log."""
     for event in of_kind(events, happened.Truncation):
         recorded = (event.offset, event.end)
         for row in _journal_after(event, events):
@@ -249,8 +249,8 @@ def contradicted(events: Sequence[Event]) -> Iterator[Damage]:
 
 
 def truncated_upstream(topology: Topology, events: Sequence[Event]) -> Iterator[Damage]:
-    """Truncations of a log that another mirror copies further: its destination truncates too, no
-    capture has what it had, and nothing says when."""
+    """Truncations of a log that another mirror copies further. That mirror's destination truncates
+    too, at an unknown time, and no capture has its truncated records."""
     for event in of_kind(events, happened.Truncation):
         further = [
             link.destination
@@ -322,11 +322,10 @@ def compacted_below(
     topics: TopicSpec,
     sampled: Mapping[Key, Sequence[TopicSettings]],
 ) -> Mapping[Key, Mapping[str, int]]:
-    """Per partition and cluster, how far one of its brokers has compacted the log. `sampled` are
-    settings of each topic, by its first partition.
+    """Per partition and cluster, the highest cleaner offset of its brokers. `sampled` are settings
+    of each topic, by its first partition.
 
-    What bytes show counts where a topic is compacted: in any other a batch that lacks records is no
-    cleaner's.
+    Gaps in the bytes count only for compacted topics: in other topics no cleaner removes records.
     """
     found: dict[Key, dict[str, int]] = defaultdict(dict)
     noted = {bounds.topic for bounds in captured if bounds.compacted > 0}

@@ -1,12 +1,13 @@
-"""The readers of a run and their histories: who recorded nothing, and who did not read to the end.
+"""The readers of a run and their histories: finds readers that recorded nothing or did not read to
+the end.
 
 run.json names the readers: clients are numbered by kind in the order of the workloads
 (`harness.model.scenario.clients`). If a reader has no row, its reads are unknown. If its rows end
-in the middle, without a row `drained`, it is like a hung consumer: what it would have got of the
-rest is unknown, whatever others got. Relays are stopped with the producers, so they need not be
-drained. At the end of a run only live clusters are read to the end; in a group one member must be
-drained per partition. In a run that did not finish no reader has to be drained, because none had
-the time.
+early, without a row `drained`, the reader is like a hung consumer: it is unknown what it would have
+read of the rest, whatever other readers got. Relays are stopped with the producers, so they need
+not be drained. At the end of a run only live clusters are read to the end; in a group one member
+must be drained per partition. In a run that did not finish no reader has to be drained, because
+none had the time.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ RELAY: Final = "relay"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnheardReader:
-    """A reader of which nothing is known (`missing`), or not what it would have got until the
-    end."""
+    """A reader without any rows (`missing`), or one that did not read to the end."""
 
     reader: str
     kind: str
@@ -41,7 +41,7 @@ class UnheardReader:
 
     @property
     def damage(self) -> Damage:
-        """The part of the run directory that is not there."""
+        """The missing part of the run directory."""
         return Damage(path=f"polls/{self.reader}.jsonl", reason=self.reason)
 
 
@@ -69,7 +69,7 @@ class Histories:
 
 
 def asks_readers(run: Run) -> bool:
-    """Whether readers had the time to read to the end, and a history to say so."""
+    """Whether readers had the time to read to the end, and their history was recorded."""
     return run.recorded and run.status == "finished"
 
 
@@ -79,7 +79,7 @@ def silent(
     histories: Histories,
     replicas: Sequence[CapturedReplica],
 ) -> Sequence[UnheardReader]:
-    """The readers of a finished run that left nothing, or did not read to the end. Events in time
+    """The readers of a finished run that left no rows or did not read to the end. Events in time
     order."""
     living = _living(replicas)
     found: list[UnheardReader] = []
@@ -133,7 +133,8 @@ def _living(replicas: Sequence[CapturedReplica]) -> Mapping[str, Collection[Topi
 
 
 def ends_at(workload: WorkloadSpec, events: Sequence[Event]) -> str:
-    """The cluster that clients are on in the end: they move together, but for readers that stay."""
+    """The last cluster of a workload's clients. Clients move together, except for readers that
+    stay."""
     cluster = str(workload.options.get("cluster", workload.home))
     if workload.options.get("follow", not workload.options.get("assign", False)):
         for moved in of_kind(events, ClientsMoved):

@@ -63,7 +63,7 @@ def _causes(window: Window, anomaly: Anomaly, link: str) -> bool:
 def _within_bound(
     line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]
 ) -> str | None:
-    """Allowed up to the bound that the check worked out."""
+    """Allowed up to the bound that the check computed."""
     records, bound = anomaly.evidence.get("records"), anomaly.evidence.get("bound")
     if not isinstance(records, int) or not isinstance(bound, int) or records > bound:
         return None
@@ -92,7 +92,7 @@ def _forced_failover(
 def _below_truncation(
     line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]
 ) -> str | None:
-    """A reader may skip offsets from the truncation up to its position, and none behind that."""
+    """A reader may skip the offsets between the truncation and its position, and no others."""
     truncated_to, stood, last = (
         anomaly.evidence.get(name) for name in ("truncated_to", "stood_at", "last_skipped")
     )
@@ -196,8 +196,8 @@ def anomaly_rows(check: Check, rows: Sequence[FindingRow], planned: RunPlan) -> 
 def within_budgets(
     check: Check, found: Sequence[Anomaly], most: Mapping[str, int]
 ) -> list[Anomaly]:
-    """The same anomalies: those of a kind that a cluster has more of than the budget (`most`, by
-    kind) are not allowed there."""
+    """The anomalies, with those no longer allowed whose kind exceeds its budget (`most`, by kind)
+    on their cluster."""
     kinds = {kind.name: kind for kind in check.anomalies if kind.name in most}
     kept = [each for each in found if not (each.allowed and each.kind in kinds)]
     allowed = [each for each in found if each.allowed and each.kind in kinds]
@@ -229,8 +229,8 @@ def _anomaly_row(row: FindingRow, planned: RunPlan) -> Anomaly:
 
 
 def _link_into(planned: RunPlan, anomaly: Anomaly) -> str:
-    """The link over which an anomaly's era came to its cluster, or else what was mirrored to it
-    last; empty at its home."""
+    """The link over which an anomaly's era came to its cluster, else the link of the cluster's last
+    mirrored range; empty at its home."""
     past = history(planned.facts_of(anomaly.topic, anomaly.partition))
     mine = past.generations.get(anomaly.cluster)
     if mine and anomaly.offset >= 0 and (source := mine[-1].era(anomaly.offset).source):

@@ -1,16 +1,17 @@
-"""Causes and consequences: ranks the violations of a run, those first that follow from no other.
+"""Causes and consequences: ranks the violations of a run, beginning with those that follow from no
+other.
 
-A check declares of which other checks its anomalies may be a consequence (`Check.follows`), and a
-kind may have causes of its own (`AnomalyKind.follows`): it then ranks as a check by its name. An
-anomaly counts as a consequence of another if both concern the same subject: a payload, an offset,
-an operation, or a producer id on one cluster. An anomaly that describes a state rather than a
-record (samples, polls, sequences, offsets of groups) also follows from one at or before it in its
+A check declares the checks whose anomalies may cause its own (`Check.follows`). A kind may declare
+causes of its own (`AnomalyKind.follows`), and then ranks like a check of that name. An anomaly
+counts as a consequence of another if both concern the same subject: a payload, an offset, an
+operation, or a producer id on one cluster. An anomaly that describes a state rather than a record
+(samples, polls, sequences, offsets of groups) also follows from one at or before it in its
 partition. Within one check, kinds with the same subject are one: the kind that it declares first
-represents them. Two causes with a common consequence are one if the check of the one may follow
-from that of the other: a marker and its records lie at different offsets, and readers' anomalies
-about both have one cause. If a kind is found at one offset of several clusters, each of which
-copied it from the previous one, the first represents all. A pure function of the anomalies; nothing
-is judged here.
+represents them. Two causes with a common consequence are joined if the check of one may follow from
+the check of the other. For example, a marker and its records lie at different offsets, but readers'
+anomalies about both have one cause. If several clusters have a kind at one offset, each copied from
+the previous cluster, the first represents all. A pure function of the anomalies; nothing is judged
+here.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _offsets(anomaly: Anomaly, count: int) -> Iterator[tuple[Axis, int, int]]:
 
 
 def _of_replica(anomaly: Anomaly) -> Iterator[tuple[Axis, int, int]]:
-    """What one broker lacks, or lost: from the new end of its log to the old one."""
+    """The range that one broker lacks or lost: from the new end of its log to the old one."""
     evidence, before = anomaly.evidence, anomaly.evidence.get("before")
     broker = _number_of(evidence.get("missing_on", evidence.get("broker")))
     if broker >= 0 and anomaly.offset >= 0:
@@ -118,8 +119,8 @@ def log_of(anomaly: Anomaly, cluster: object) -> Axis:
 
 
 TRACED: Final = 500
-"""Anomalies of each check and kind whose cause is looked for; the others are counted where the
-first of them is."""
+"""The number of anomalies per check and kind whose cause is traced. The others are counted with the
+first one."""
 _STATES: Final = frozenset({"samples", "polls"})
 Kind = tuple[str, str]
 """Check and kind."""
@@ -127,12 +128,12 @@ Kind = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseGroup:
-    """Anomalies of one kind on one cluster that follow from no other, and by kind what follows from
-    them.
+    """Anomalies of one kind on one cluster that follow from no other, and their consequences by
+    kind.
 
-    All numbers are indices of the anomalies that were ranked. `first` is the member that names it:
-    the first by partition and offset; of a kind that harms nobody by itself, the one from which the
-    most follows.
+    All numbers are indices of the anomalies that were ranked. `first` is the member that names the
+    group: the first by partition and offset, or for a kind without harm of its own, the member with
+    the most consequences.
     """
 
     check: str

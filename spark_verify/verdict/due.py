@@ -1,5 +1,5 @@
-"""What was due to be examined, by cluster and origin. A check is unknown if it did not examine all
-of it.
+"""The clusters and origins that were due to be examined. A check is unknown if it did not examine
+all of them.
 
 Failed parts of a mirror (connectors and their tasks, by Kafka Connect's own states) explain why.
 Connect does not start a failed part again, so its last state counts from its failure on. The state
@@ -47,12 +47,12 @@ _WHAT: Final[Mapping[str, str]] = {
 }
 """States of parts that do nothing."""
 _BY_HAND: Final = ("PAUSED", "STOPPED")
-"""By Connect's REST interface (KIP-875): nothing is wrong with the part, and it carries nothing
-until somebody resumes it."""
+"""A state set by Connect's REST interface (KIP-875). The part is healthy, but copies nothing until
+somebody resumes it."""
 
 
 def failed_in_words(event: MirrorState) -> str:
-    """A part that does nothing, and why."""
+    """A failed or stopped part of a mirror, with the reason, in words."""
     part = f"task {event.task} of {event.connector}" if event.task >= 0 else event.connector
     if event.state in _BY_HAND:
         return f"{part} of the mirror of {event.link} {_WHAT[event.state]}"
@@ -84,9 +84,9 @@ def failed_parts(events: Sequence[Event]) -> Sequence[MirrorState]:
 
 
 def foreign_homes(planned: RunPlan, run: Run, operations: int, promised: int) -> Collection[str]:
-    """The homes of what a run's logs have, if everything there was written by programs that record
-    no history (a workload with a command, an application beside `linkflap.deploy`), or that were
-    `promised` nothing on the wire: then bytes are judged, and what readers got. Nowhere else."""
+    """The homes whose data all come from programs without a history (a workload with a command, an
+    application beside `linkflap.deploy`), or from programs to which nothing was `promised` on the
+    wire. For these homes the verdict rests on bytes and on what readers got."""
     unpromised = bool(run.scenario.recorded_topics) and bool(operations) and not promised
     acknowledged = operations or run.scenario.acknowledged
     if not run.recorded or _own_clients_write(run) or (acknowledged and not unpromised):
@@ -101,7 +101,7 @@ def foreign_homes(planned: RunPlan, run: Run, operations: int, promised: int) ->
 
 
 def handshakes_failed(events: Sequence[Event]) -> Sequence[str]:
-    """Notes on programs' connections that never got through TLS, by cluster."""
+    """Notes on program connections that never completed a TLS handshake, by cluster."""
     return [
         f"{counted(report.handshakes_failed, 'connection')} of programs to {report.cluster} ended "
         "before the TLS handshake was complete"
@@ -247,8 +247,8 @@ def _written_and_mirrored(topology: Topology, homes: Collection[str]) -> Iterabl
 
 
 def _deleted(planned: RunPlan) -> set[tuple[str, str]]:
-    """(cluster, origin) of which nothing is due, because everything mirrored there is below the
-    present log starts.
+    """(cluster, origin) without anything due, because all mirrored records are below the present
+    log starts.
     """
     left: dict[str, list[bool]] = defaultdict(list)
     for captured in planned.replicas:
@@ -368,8 +368,8 @@ def not_carried(
 def never_synced(
     examined: Mapping[tuple[str, str], int], due: Sequence[tuple[str, str]]
 ) -> Iterable[str]:
-    """Clusters where no synced offset of a group was sampled before the failover, though others
-    were: slow, and no violation."""
+    """Clusters without a sampled group offset before the failover, although other clusters had
+    some. The sync was slow, which is no violation."""
     if not any(
         origin == "checkpoints" and examined.get((cluster, origin)) for cluster, origin in due
     ):

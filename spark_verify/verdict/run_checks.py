@@ -49,7 +49,7 @@ MOST_REASONS: Final = 4
 _MOST_ERRORS: Final = 1000
 _MOST_OF_AN_ERROR: Final = 300
 _NUMBERS: Final = re.compile(r"\d{2,}")
-"""In which errors of one kind differ: offsets, ports, producer ids."""
+"""The parts in which errors of one kind differ: offsets, ports, producer ids."""
 LAST_TIME: Final = 2**63
 """Nanoseconds, in the year 2262."""
 
@@ -171,7 +171,7 @@ class Done:
 
 
 def unwritten(scenario: Scenario, foreign: Collection[str], idle: str) -> frozenset[str]:
-    """Kinds of rows that nobody in this scenario writes, or wrote, so that they are not missing.
+    """Kinds of rows that no client of this run writes, so that their absence is no damage.
     `foreign`: homes where programs wrote that record no history; `idle`: that programs wrote
     nothing."""
     return frozenset(
@@ -224,7 +224,7 @@ def recording(
 
 
 def _damaged(run: Run, damage: Iterable[Damage]) -> Iterator[str]:
-    """What is damaged, without what says or follows from that the run did not finish."""
+    """Damaged parts, except those that only show that the run did not finish."""
     for each in sorted(damage, key=_distance):
         follows = each == NOTHING_CAPTURED and run.unfinished
         if each.path not in OPTIONAL and each.reason != run.unfinished and not follows:
@@ -239,7 +239,7 @@ def _distance(damage: Damage) -> int:
 
 
 def _unfetched(run: Run, damage: Iterable[Damage]) -> Iterator[str]:
-    """Why logs are missing that had to be fetched. Where none is missing nothing had to be."""
+    """Why fetched logs are missing; nothing if none is missing."""
     if any(each.path == "captures" for each in damage):
         yield from run.unfetched.values()
 
@@ -371,7 +371,8 @@ def _never_started(
 def result(
     name: str, examined: Mapping[str, int], reasons: Sequence[str], limited: Sequence[str] = ()
 ) -> CheckResult:
-    """Unknown for the first few of these reasons; without any valid, with what `limited` it."""
+    """The result of a check of the run: unknown with the first few of these reasons; without
+    reasons valid, with the notes in `limited`."""
     return CheckResult(
         name=name,
         verdict=Verdict.UNKNOWN if reasons else Verdict.VALID,

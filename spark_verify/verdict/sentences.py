@@ -22,7 +22,8 @@ from linkflap.spark_verify.verdict.causes import CauseGroup, Kind
 MOST_CONSEQUENCES: Final = 3
 _MANY: Final = frozenset({"transactions", "samples", "promotions"})
 BUDGET: Final = "allowed_at_most"
-"""Evidence of an anomaly that would be allowed if there were no more than this on the cluster."""
+"""The name in the evidence of the budget: the anomaly would be allowed if the cluster had no more
+than this."""
 IN_ALL: Final = "in_all"
 _OF_RECORDS: Final = ("partition", "beginning")
 """What holds records is counted, and not those."""
@@ -157,7 +158,7 @@ def _alone(kind: Kind, checks: Mapping[str, Check]) -> str:
 
 
 def begin(text: str) -> str:
-    """With a capital, unless the first word is a name."""
+    """The text with a capital first letter, unless the first word is a name."""
     return text[:1].upper() + text[1:] if text.partition(" ")[0] in _WORDS else text
 
 
@@ -174,8 +175,8 @@ def counted(
 
 
 def number_of(check: Check, kind: AnomalyKind, anomalies: Sequence[Anomaly]) -> int:
-    """How many anomalies of one kind these are: records where they hold some."""
-    if check.unit == "batches":  # one that several sources are compared with is one
+    """The number of anomalies of one kind; the records in them are counted if they have any."""
+    if check.unit == "batches":  # a record that is compared with several sources counts once
         return len({(each.cluster, each.topic, each.partition, each.offset) for each in anomalies})
     if kind.one_per:
         return _things(kind.one_per, anomalies)
@@ -185,8 +186,8 @@ def number_of(check: Check, kind: AnomalyKind, anomalies: Sequence[Anomaly]) -> 
 
 
 def _things(one_per: Sequence[str], anomalies: Sequence[Anomaly]) -> int:
-    """How many things these are anomalies of: one has the same evidence in all of its partitions,
-    and a partition that has several is believed."""
+    """The number of distinct things (`one_per`) with anomalies. A thing has the same evidence in
+    all of its partitions; several in one partition count separately."""
     times = Counter(
         (
             (each.cluster, *(str(each.evidence.get(name)) for name in one_per)),
@@ -202,7 +203,7 @@ def _things(one_per: Sequence[str], anomalies: Sequence[Anomaly]) -> int:
 
 
 def allowed_in_words(anomalies: Iterable[Anomaly], checks: Mapping[str, Check]) -> str:
-    """What a guarantee allowed, counted; without what no guarantee forbids."""
+    """The counts of allowed anomalies, without kinds that no guarantee forbids."""
     grouped: dict[tuple[str, str, str], list[Anomaly]] = {}
     for anomaly in anomalies:
         declared = kind_of(anomaly.check, anomaly.kind, checks)
@@ -314,7 +315,7 @@ def _observer(names: object) -> str:
 
 
 def _users(evidence: Mapping[str, object], names: SentenceNames) -> str:
-    """Whose a producer id is."""
+    """The owners of a producer id, in words."""
     processes = evidence.get("processes")
     two = [names.process(process) for process in processes] if isinstance(processes, list) else []
     by = evidence.get("handed_out_by")

@@ -1,11 +1,11 @@
-"""The bytes of one log: which batches were committed, which transactions there were, the offset
-of a payload, and the last stable offset.
+"""One log, from its bytes: the state of each batch, the transactions, the offset of a payload, and
+the last stable offset.
 
 Kafka's rule (KIP-98): a transactional batch belongs to the first control record of its producer id
 that follows it in the partition, and is committed or aborted with it. While there is none, it is
-open. A reset of the producer state (KIP-1279) ends no transaction, and no marker behind it can:
-from then on the leader knows the id as another one. So a control record belongs to the batches
-after the last reset before it.
+open. A reset of the producer state (KIP-1279) ends no transaction. A marker behind the reset cannot
+end one from before it, because the leader then treats the id as a new producer. So a control record
+belongs to the batches after the last reset before it.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class Log:
 
     @property
     def whole(self) -> bool:
-        """Whether all its bytes could be read: what is absent from a torn log may have been
-        there."""
+        """Whether all bytes of the log could be read. A record that is absent from a torn log may
+        have been in it."""
         return not self.replica.damage
 
     def holds(self, offsets: Ints, uids: Ints) -> Ints:
@@ -240,7 +240,7 @@ def each_at(column: NDArray[Number], at: Ints, missing: int) -> NDArray[Number]:
 
 
 def together(parts: Iterable[Ints]) -> Ints:
-    """Arrays one after the other; also of none."""
+    """The arrays, concatenated; empty for no arrays."""
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
@@ -250,7 +250,7 @@ def column_of(parts: Iterable[PartialFinding], name: str) -> Ints:
 
 
 def chunks(values: Ints) -> Iterator[slice]:
-    """Spans of an array, so that what is worked out of each is small beside it."""
+    """Slices of an array, small enough that temporary arrays of a slice need little memory."""
     yield from (slice(start, start + _AT_ONCE) for start in range(0, len(values), _AT_ONCE))
 
 
@@ -283,7 +283,7 @@ def copies(keys: Ints) -> tuple[Ints, Ints]:
     again = np.flatnonzero(ordered[1:] == ordered[:-1]) + 1
     if not len(again):
         return first, number
-    # Neighbours among the repeated ones that are one key's begin behind its first.
+    # Among the repeated elements, those of one key follow its first element.
     begins = np.diff(again, prepend=-1) != 1
     head = np.maximum.accumulate(np.where(begins, again - 1, 0))
     first[order[again]], number[order[again]] = order[head], again - head

@@ -153,11 +153,11 @@ class Hop:
     although a cleaner never removes such records. `gaps`: the source has compacted its log.
 
     Payload ids in `unsettled` may come from a copy that the source has deleted
-    (`unsettled_payloads`), so their position at the source proves nothing. `unordered` adds
-    payload ids that are contents of several records, whose order of arrival is unknown. `sure`
-    is the last present position with none of these ids. `origin` and `nameless` apply where
-    payload ids are contents: how the destination's contents can have come about, and how many
-    records cannot be told from others.
+    (`unsettled_payloads`), so their position at the source proves nothing. `unordered` adds payload
+    ids that are contents of several records, whose order of arrival is unknown. `sure` is the last
+    present position with none of these ids. `origin` and `nameless` apply where payload ids are
+    contents: how the destination's contents can have come about, and how many records cannot be
+    distinguished from others.
     """
 
     mirrored_range: MirroredRange

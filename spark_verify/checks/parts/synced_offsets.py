@@ -8,12 +8,12 @@ mapped maximum of what the group ever committed on the source. If the mirror pro
 offsets, each is an offset that the group committed there, or one at which the destination's log
 ended or began: KIP-1279 lowers a commit to the end of the destination's log.
 
-A step back is right where the group's own offset went back on the source, and where the
-destination's log was truncated. After a fault on its brokers a coordinator that reloads the group
-may answer with an earlier commit (KAFKA-15910). If that happened on the source and the mirror
-copies commits, it explains a step back to an earlier commit of the group. MirrorMaker 2 never
-commits below the group's offset on the destination: once a coordinator there may have answered so,
-a step back is unknown.
+A step back is correct if the group's own offset went back on the source, or if the destination's
+log was truncated. After a fault on its brokers a coordinator that reloads the group may answer with
+an earlier commit (KAFKA-15910). If that happened on the source and the mirror copies commits, it
+explains a step back to an earlier commit of the group. MirrorMaker 2 never commits below the
+group's offset on the destination. Once a coordinator there may have answered with an earlier
+commit, a step back is unknown.
 
 A group is judged only if it had members on the source: a group without members commits like a
 mirror.
@@ -40,7 +40,7 @@ from linkflap.spark_verify.facts.view import Ints, PartitionView, Replica
 COMMITS: Final = "commits"
 MAPPED: Final = "mapped"
 _MEMBERS: Final = -1
-"""Instead of the number of a time without members: the group has some, and commits for itself."""
+"""Stands for the number of a period without members: the group has members, and commits itself."""
 
 
 def commits(view: PartitionView) -> Iterator[PartialFinding]:
@@ -205,8 +205,8 @@ def _may_end(one: Mapping[str, Any], offset: int) -> bool:
 
 
 def _went_back(own: Sequence[int], before: int, offset: int, *, exact: bool) -> bool:
-    """Whether the group's own offset did so on the source; where offsets are translated, whether it
-    ever went back."""
+    """Whether the group's own offset on the source went back in the same way; for translated
+    offsets, whether it ever went back."""
     if not exact:
         return any(later < earlier for earlier, later in pairwise(own))
     first = next((n for n, one in enumerate(own) if one >= before), len(own))
@@ -231,7 +231,7 @@ def _by_subject(
 
 
 def combine(parts: Sequence[PartialFinding]) -> Iterator[Combined]:
-    """Judges every group that a mirror committed offsets of."""
+    """Judges every group for which a mirror committed offsets."""
     logs, ranges = _by_subject(parts)
     by_cluster = {cluster: _by_group(mine) for cluster, mine in logs.items()}
     for (there, topic, partition), mine in sorted(ranges.items(), key=lambda item: item[0]):
@@ -300,7 +300,7 @@ def _judge(
     bound, source_committed = judged.bound()
     highest, since = -1, _MEMBERS
     for offset, time in rows:
-        if time != since or offset < 0:  # the group was there in between, or its offset was deleted
+        if time != since or offset < 0:  # a member was there, or its offset was deleted
             highest, since = -1, time
         if time == _MEMBERS or offset < 0:
             continue

@@ -1,10 +1,10 @@
 """Which state of a transactional id may follow which in `__transaction_state` (KIP-98, KIP-360,
 KIP-890).
 
-A coordinator writes a state before it acts on it, and one that takes over begins with the last
-state that it reads. So each record of an id follows from the one before it: by its state, producer
-id and epoch, partitions, timeout and times. It is updated no earlier than the one before it, and
-no later than it is written, as far as the clocks of the brokers agree.
+A coordinator writes a state before it acts on it, and a new coordinator begins with the last state
+in the log. So each record of an id follows from the previous one: by state, producer id and epoch,
+partitions, timeout and times. Its update time is not before that of the previous record, and not
+after the record was written, as far as the clocks of the brokers agree.
 
     Empty            the first of an id, with epoch 0; else the next epoch, or the same one to a
                      producer that asks again; or a new producer id, once the epochs are used up
@@ -22,9 +22,8 @@ States that are only in a coordinator's memory (PrepareEpochFence, Dead) are in 
 leaves the last record of each id below its checkpoint, so only the records above that are compared
 with the one before them.
 
-A record that was appended and not replicated in time counts for nothing: its coordinator goes on
-from the state before it. It takes a fault of the cluster's brokers to bring that about, which has
-begun by then.
+A record that was appended and not replicated in time does not count: its coordinator continues from
+the previous state. That happens only once a fault of the cluster's brokers has begun.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ _PREVIOUS: Final[Mapping[int, frozenset[int]]] = {
     FORGOTTEN: _ENDED,
 }
 _USED_UP: Final = 2**15 - 2
-"""The last epoch that a producer gets: the one after it is left for its coordinator."""
+"""The last epoch that a producer gets; the coordinator keeps the next one for itself."""
 _RAISED_TWICE: Final = "4.0.0"
 """The release whose coordinator raises the epoch twice when it ends a transaction with v2
 (KAFKA-19367)."""
@@ -99,9 +98,9 @@ def max_timeout(view: PartitionView, cluster: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rules:
-    """What the rules depend on beside the two records. `expiration` and `longest` are milliseconds,
-    None where the brokers' settings are not known; `raised_twice`: they may be of 4.0.0; `skew`:
-    by how many milliseconds their clocks may differ, one ahead and one behind."""
+    """The settings on which the rules depend. `expiration` and `longest` are milliseconds, None
+    where the brokers' settings are not known; `raised_twice`: they may be of 4.0.0; `skew`: by how
+    many milliseconds their clocks may differ, one ahead and one behind."""
 
     expiration: int | None
     longest: int | None
@@ -163,8 +162,8 @@ def _rules(view: PartitionView, cluster: str) -> _Rules:
 def _gone_back(
     states: Sequence[TransactionState], leaders: Sequence[int], rules: _Rules
 ) -> TransactionState | None:
-    """The first of the records before the last one whose appends must have failed for that to
-    follow, all by its coordinator; None where it follows from none."""
+    """The earliest record whose append must have failed, together with all later ones of the same
+    coordinator, so that the last record is legal; None if it never is."""
     last = len(states) - 1
     for number in range(last - 1, -1, -1):
         if leaders[number] != leaders[last]:
@@ -301,7 +300,7 @@ def _same_version(before: TransactionState, state: TransactionState, _: _Rules) 
 
 
 def _not_older(before: TransactionState, state: TransactionState, _: _Rules) -> str:
-    """What a client began with v2 is ended with v2, by itself or its coordinator."""
+    """A transaction that a client began with v2 ends with v2, by the client or its coordinator."""
     if before.state != ONGOING or state.version >= 2 or before.version < 2:
         return ""
     return f"it began with transaction version {before.version} and ends with {state.version}"
