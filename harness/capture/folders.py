@@ -58,7 +58,7 @@ from linkflap.harness.rundir import Run, RunWriter
 
 MOMENT: Final = "1-copied"
 _COMPARED: Final = 2000
-"""Records, and batches of a log, that show whether offsets are kept."""
+"""Numbers of records, and of batches per log, that suffice to decide whether offsets are kept."""
 _LEAST: Final = 3
 """Records of a source that show how a mirror keeps them: a destination may have many of its own."""
 _FEW: Final = 0.1
@@ -75,7 +75,7 @@ _NUMBER: Final = re.compile(r"(?<![0-9])([0-9]{1,9})$")
 _LARGEST_PROPERTIES: Final = 1 << 20
 _MOST_FOLDERS: Final = 1 << 18
 _DEPTH: Final = 5
-"""How far below the given folder log directories are looked for."""
+"""The depth below the given folder at which log directories are searched."""
 
 
 def _folders_in(cluster: str, root: Path) -> Mapping[Path, list[tuple[Path, str, int]]]:
@@ -90,7 +90,7 @@ def _folders_in(cluster: str, root: Path) -> Mapping[Path, list[tuple[Path, str,
     seen: set[tuple[int, int]] = set()
 
     def enter(path: Path, depth: int) -> None:
-        if (same := _identity(path)) in seen:  # a link to another of them, or a loop of links
+        if (same := _identity(path)) in seen:  # a link to a folder already seen, or a loop of links
             return
         seen.add(same)
         found[path] = tree.partitions(path)
@@ -105,9 +105,10 @@ def folders(cluster: str, root: Path) -> list[Folder]:
     """The partitions of one cluster's logs: those in `root`, or in folders below it, at least one
     per broker (`kafka-1/data`).
 
-    A folder is a partition by its name and by a segment in it, or in others beside it or of its
-    topic. Topics that Kafka keeps for itself (`__consumer_offsets`) are among them. Raises
-    InputError when there is none, and when two folders cannot be those of one cluster's brokers.
+    A folder is a partition if its name fits and a segment is in it, in a folder beside it, or in
+    another folder of its topic. Kafka's own topics (`__consumer_offsets`) are included. Raises
+    InputError when no partition is found, and when two folders cannot belong to one cluster's
+    brokers.
     """
     found_in = _folders_in(cluster, root)
     sure = {path: [each for each in own if _written(each[0])] for path, own in found_in.items()}
@@ -118,8 +119,7 @@ def folders(cluster: str, root: Path) -> list[Folder]:
             f"00000000000000000000.log) of {cluster}, nor have the folders in it; give a Kafka log "
             "directory, or a folder of copied partition folders"
         )
-    # A folder without a segment beside others that have one is a lost log, not another folder of
-    # such a name.
+    # A folder without a segment beside others with segments is a lost log, not an unrelated folder.
     kept = {
         path: own
         for path, every in found_in.items()
@@ -146,9 +146,9 @@ def _numbered(
     """The broker of each folder: by its meta.properties; else by its name (1, kafka-1, or
     kafka-1/data); else the next number that is free.
 
-    A broker may have several log directories, which share no partition. Raises InputError for two
-    folders of one node id that do, for folders of two clusters, and for a folder whose name ends
-    with the number of another.
+    A broker may have several log directories without a common partition. Raises InputError for two
+    folders of one node id with a common partition, for folders of two clusters, and for two folders
+    that claim one broker number.
     """
     properties = {path: _properties(path) for path in kept}
     known = {path: int(own["node"]) for path, own in properties.items() if "node" in own}
@@ -203,8 +203,8 @@ def _check_one_cluster(cluster: str, ids: Mapping[Path, str]) -> None:
 
 
 def _properties(root: Path) -> Mapping[str, str]:
-    """The node id and the cluster's id in a log directory's meta.properties, as far as they are
-    there. Raises InputError for a file that cannot be read."""
+    """The node id and the cluster id in a log directory's meta.properties, if present. Raises
+    InputError for a file that cannot be read."""
     file = root / "meta.properties"
     try:
         raw = untrusted_files.content(file, most=_LARGEST_PROPERTIES)
@@ -215,7 +215,8 @@ def _properties(root: Path) -> Mapping[str, str]:
             f"{file} cannot be read ({error.strerror}), so it is unknown which broker's logs "
             "these are; copy the file again, or remove it"
         ) from error
-    # Without the zero bytes UTF-16 reads as UTF-8; what some editors put first is no UTF-8.
+    # Without its zero bytes, UTF-16 reads as UTF-8. The byte order mark of some editors is not
+    # UTF-8.
     text = raw.replace(b"\0", b"").decode("utf-8-sig", errors="replace").lstrip("\ufffd")
     found: dict[str, str] = {}
     for line in text.splitlines():
@@ -231,8 +232,8 @@ def _properties(root: Path) -> Mapping[str, str]:
 
 
 def _called(path: Path, root: Path) -> int | None:
-    """The number at the end of its name, or of the name of a folder between it and `root`; None
-    without one."""
+    """The number at the end of the folder's name, or of a parent's name up to `root`; None without
+    a number."""
     between = takewhile(lambda each: each != root, (path, *path.parents))
     for each in between if path != root else (root,):
         if called := _NUMBER.search(each.name):
@@ -241,8 +242,7 @@ def _called(path: Path, root: Path) -> int | None:
 
 
 class _Tree:
-    """The folders below a root. Each is listed once, however many links lead to it: links may be a
-    loop."""
+    """The folders below a root. Each is listed once, because links may form a loop."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -259,8 +259,8 @@ class _Tree:
         ]
 
     def brokers(self, root: Path) -> list[Path]:
-        """The folders in it that are no partitions; those that are called as if they were (kafka-0)
-        have partitions in them."""
+        """The subfolders that are no partitions. A folder that is called like a partition (kafka-0)
+        counts if it has partitions in it."""
         return [
             path
             for path in self._folders(root)
@@ -277,7 +277,7 @@ class _Tree:
                     f"{self._root} has more than {_MOST_FOLDERS} folders; give a Kafka log "
                     "directory, or a folder of copied partition folders"
                 )
-            self._holding[same] = False  # for whoever comes back here
+            self._holding[same] = False  # remembered for the next link to this folder
             self._holding[same] = not _written(path) and any(
                 _PARTITION.fullmatch(inner.name)
                 or (depth and self._holds_partitions(inner, depth - 1))
@@ -306,7 +306,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """The same for all paths that lead to one folder."""
+    """The identity of a folder, equal for all paths that lead to it."""
     try:
         status = path.stat()
     except OSError:
@@ -315,15 +315,15 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _written(path: Path) -> bool:
-    """Whether a broker had a partition there."""
+    """Whether a broker wrote a partition to this folder."""
     return (path / "partition.metadata").exists() or any(
         offset_in(each.name) >= 0 for each in path.glob("*.log")
     )
 
 
 def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -> list[Bounds]:
-    """The start and end of each replica by its files; its log end is `scanned` already. No replica
-    is marked as the leader.
+    """The bounds of each replica from its files; `scanned` has log ends that are already known. No
+    replica is marked as the leader.
 
     The high watermark is the highest in the replicas' checkpoint files; without any, the lowest log
     end. It is above a replica's own end only if that replica's broker has recorded it.
@@ -363,13 +363,14 @@ def bounds(found: Iterable[Folder], scanned: Mapping[Path, int] | None = None) -
 
 
 def _origin(folder: Folder) -> Literal["checkpoint", "copied"]:
-    """A broker that was stopped leaves a file that says so, and removes it when it starts."""
+    """The origin of a replica's high watermark. A stopped broker leaves a file that marks a clean
+    shutdown, and removes it at its next start."""
     return "checkpoint" if (folder.root / ".kafka_cleanshutdown").exists() else "copied"
 
 
 def record(folder: Path, asked: LogsRequest, command: str) -> None:
-    """Makes the run directory. Raises InputError for what is no log directory, and names that fit
-    nothing."""
+    """Makes the run directory. Raises InputError for folders that are no log directories, and for
+    names that match nothing."""
     topology = topology_of(asked, option="--logs")
     every = [f for name, root in asked.logs.items() for f in folders(name, root)]
     _check_apart(every)
@@ -414,8 +415,8 @@ def _link(found: Iterable[Folder], capture: Path) -> None:
 
 
 def _check_apart(found: Sequence[Folder]) -> None:
-    """Raises InputError for two clusters that are one, by their id or by a folder: it is a mirror
-    of itself."""
+    """Raises InputError if two clusters are the same, by id or by a common folder: no cluster is a
+    mirror of itself."""
     ids: dict[str, str] = {}
     for cluster, root in dict.fromkeys((f.cluster, f.root) for f in found):
         ids[cluster] = ids.get(cluster) or _properties(root).get("cluster", "")
@@ -445,8 +446,8 @@ def scenario_of(
 def longest(
     found: Iterable[Folder], ends: dict[Path, int]
 ) -> Iterator[tuple[TopicPartition, Mapping[str, batches.ReplicaLog]]]:
-    """Per partition and cluster the log that reaches furthest, read once, one partition after the
-    other; where each log ends goes to `ends`."""
+    """Per partition and cluster the longest log, each read once, one partition after the other;
+    adds the end of every log to `ends`."""
     by_partition: dict[TopicPartition, list[Folder]] = defaultdict(list)
     for folder in found:
         by_partition[folder.tp].append(folder)
@@ -470,10 +471,10 @@ def longest(
 def kept_offsets(
     logs: Iterable[tuple[TopicPartition, Mapping[str, batches.ReplicaLog]]], asked: LogsRequest
 ) -> Iterator[tuple[TopicPartition, Mapping[str, batches.ReplicaLog]]]:
-    """The logs as they are. Raises InputError behind the last if records of the destinations are
-    their sources', and next to none of these is in a batch of its source, at its offset; unless the
-    user has said which mirror it is. And of a mirror that does not, if the destination stamps
-    records with its own time."""
+    """Passes the logs through. After the last one, raises InputError if destinations have records
+    of their sources, but almost none of them in the source's batch at the source's offset, unless
+    the user has named the mirror. Also raises it for a mirror that moves offsets, if the
+    destination stamps records with its own time."""
     compared = there = kept = 0
     stamped = ""
     for tp, of in logs:
@@ -510,8 +511,8 @@ def _check_stamped(stamped: str, asked: LogsRequest, *, alike: bool) -> None:
 
 
 def _stamped(topic: str, of: Mapping[str, batches.ReplicaLog], asked: LogsRequest) -> str:
-    """Which destination has a topic with LogAppendTime, which is never the source's time unless a
-    mirror keeps batches; empty if none has."""
+    """A destination that has the topic with LogAppendTime, in words; empty if none has. Such
+    timestamps differ from the source's unless a mirror keeps batches."""
     for link in asked.links:
         if {*link.ends} <= of.keys() and of[link.destination].headers.log_append_time.any():
             return f"{link.destination}'s {topic} has message.timestamp.type=LogAppendTime"
@@ -521,8 +522,8 @@ def _stamped(topic: str, of: Mapping[str, batches.ReplicaLog], asked: LogsReques
 def _records_there(
     source: batches.ReplicaLog, destination: batches.ReplicaLog
 ) -> tuple[Bools, Bools]:
-    """Which of the first records of the destination the source has too, with the same time; and
-    which belong to a batch that the source has."""
+    """Two columns about the first records of the destination: whether the source has the record
+    with the same timestamp, and whether its batch is one of the source."""
     ours, theirs = (
         records.decode(log, 0, min(len(log.headers), _COMPARED))[0] for log in (destination, source)
     )

@@ -73,7 +73,7 @@ LastKnown = Callable[[str], Mapping[tuple[str, int], Watermark]]
 
 
 def nothing_known(_cluster: str) -> Mapping[tuple[str, int], Watermark]:
-    """Where nothing was sampled."""
+    """The last watermarks of a cluster that was never sampled: none."""
     return {}
 
 

@@ -96,26 +96,26 @@ def check_ids(ids: Mapping[str, str]) -> None:
 
 
 def check_promotions(asked: LogsRequest, known: Collection[tuple[str, str, int]]) -> None:
-    """Raises InputError for a promotion of what is not `known` (cluster, topic, partition), or that
-    no link explains."""
+    """Raises InputError for a promotion of a partition that is not `known` (cluster, topic,
+    partition), or of a cluster that no link leads to."""
     for promotion in asked.promotions:
         if promotion not in known:
             raise InputError(
-                f"--promotion names {promotion[0]}:{promotion[1]}-{promotion[2]}, of which there is"
-                " no log"
+                f"--promotion names {promotion[0]}:{promotion[1]}-{promotion[2]}, which has no log "
+                "here; correct the name, or give its log too"
             )
         if promotion[0] not in {link.destination for link in asked.links}:
             raise InputError(
-                f"--promotion names {promotion[0]}, to which no link leads; add --link with what "
-                "was mirrored there"
+                f"--promotion names {promotion[0]}, which is no link's destination; add the "
+                f"link over which it was mirrored: --link '…->{promotion[0]}'"
             )
 
 
 def check_promotions_within(
     asked: LogsRequest, ends: Iterable[tuple[tuple[str, str, int], int]]
 ) -> None:
-    """Raises InputError for a promotion beyond the end of its log; `ends` has one of each replica
-    of a (cluster, topic, partition)."""
+    """Raises InputError for a promotion beyond the end of its log; `ends` has the log end of every
+    replica, by (cluster, topic, partition)."""
     last: dict[tuple[str, str, int], int] = {}
     for key, end in ends:
         last[key] = max(end, last.get(key, 0))
@@ -125,7 +125,7 @@ def check_promotions_within(
             raise InputError(
                 f"--promotion {cluster}:{topic}-{partition}={max(offsets)} is beyond the end of "
                 f"that log, which is {last[key]}; give the first offset that {cluster}'s own "
-                "records have, or could have had"
+                "clients have written, or could have written"
             )
 
 
@@ -165,7 +165,7 @@ def topology_of(asked: LogsRequest, *, option: str) -> Topology:
         for name in (link.source, link.destination):
             if name not in names:
                 raise InputError(
-                    f"--link {link.name} names {name}, of which there are no logs; add {option} "
+                    f"--link {link.name} names {name}, which has no logs here; add {option} "
                     f"{name}=…"
                 )
     if len(names) > 1 and not asked.links:

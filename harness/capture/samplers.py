@@ -15,14 +15,15 @@ Replicas: one thread per cluster asks every running broker once a second for the
 of its replicas, follower or leader. A replica is recorded if it changed, and every few seconds: so
 each leader epoch that lasts has samples of it. Where a mirror leads partitions itself, no thread
 asks: each sample of the leaders' high watermarks is followed at once by one of all followers
-(`beside`). What readers were shown is then held against what followers have that would lead without
-the mirror.
+(`beside`). The verifier then compares the offsets shown to readers with the logs of the followers
+that would lead without the mirror.
 
 Settings of topics: one thread asks each cluster once a second. A topic is recorded when its
-settings are not those recorded last, and at the end: a failover has to give them back to topics
-whose mirror had changed them.
+settings differ from the last record, and at the end of the run: a failover must restore settings
+that the mirror had changed.
 
-A host stall is an oversleep beyond a broker's session timeout: this machine starved everyone.
+A host stall is an oversleep beyond a broker's session timeout, which shows that the machine starved
+every process.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ class ReplicaSampler(Background):
         self._last: dict[tuple[str, int, int], tuple[tuple[int, int], int]] = {}
 
     def beside(self, leaders: Mapping[TopicPartition, Watermark]) -> None:
-        """Takes a sample right after one of the leaders, if any of them is no broker of the
-        cluster."""
+        """Samples the replicas right after a sample of the leaders, if a leader is no broker of the
+        cluster (a mirror)."""
         brokers = self._cluster.brokers
         if any(row.leader >= 0 and row.leader not in brokers for row in leaders.values()):
             self._sampled()
@@ -132,7 +133,7 @@ class ReplicaSampler(Background):
             )
 
     def _is_news(self, row: SampledReplica, asked: int) -> bool:
-        """Whether a replica is not as it was when it was recorded last, or that was long ago."""
+        """Whether a replica differs from its last record, or that record is old."""
         key, bounds = (row.topic, row.partition, row.broker), (row.log_start, row.log_end)
         last, at = self._last.get(key, ((-1, -1), 0))
         if last == bounds and asked < at + self._again:
@@ -264,7 +265,7 @@ LAST_WITHIN: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedOffsets:
-    """What one ListOffsets returned: offset and leader epoch (-1: none) of each partition that
+    """The answer of one ListOffsets: offset and leader epoch (-1: none) of each partition that
     answered."""
 
     offsets: Mapping[TopicPartition, int]
@@ -317,8 +318,8 @@ class ClusterSampler(Background):
         admin, answers = AdminClient(self._config), True
         while not self.stopping.wait(self._interval):
             if not answers:
-                # Brokers that answer others need not answer this one again: it waits for what it
-                # has asked, for as long as a slow machine lets it.
+                # A broker that answers other clients may still owe this one an answer, so the
+                # sampler waits as long as a slow machine needs.
                 admin = AdminClient(self._config)
             answers = self._sampled(admin)
         # Members may have committed since the last sample of groups, and not commit again.
@@ -327,8 +328,8 @@ class ClusterSampler(Background):
             admin = AdminClient(self._config)
             answers = self._sampled(admin)
         if answers:
-            # A failover may have been followed by the end within one interval, and leaders may be
-            # on the move even now: without this no sample would show what it led to.
+            # The run may end within one interval after a failover, while leaders still move.
+            # Without this last sample, no sample would show the result.
             with contextlib.suppress(DeadlineExceeded):
                 until(
                     lambda: self._last(admin),
@@ -452,8 +453,8 @@ class ClusterSampler(Background):
 
 class WatermarkSampler:
     """Samplers of several clusters, and the stall watch. `bootstraps` is cluster -> bootstrap
-    servers of its own listeners. `finds`: whether topics that it finds join those that are sampled.
-    `beside`: what is called after each sample of a cluster."""
+    servers of its own listeners. `finds`: whether newly found topics are sampled too. `beside`: a
+    function called after each sample of a cluster."""
 
     def __init__(
         self,
@@ -495,7 +496,7 @@ class WatermarkSampler:
 
     @property
     def errors(self) -> Mapping[str, int]:
-        """Per cluster, how often it did not answer."""
+        """Per cluster, the number of unanswered samples."""
         return {name: cluster.errors for name, cluster in self.clusters.items()}
 
 
@@ -522,9 +523,9 @@ class SettingsSampler(Background):
                 return
 
     def _ask(self, cluster: str, *, last: bool) -> bool:
-        """Whether the cluster answered. If not, the next request has another client: one asks the
-        broker that it once took for the controller, for minutes after that broker has left (as a
-        shadow does at its failover)."""
+        """Whether the cluster answered. If not, the next request uses a new client: a client keeps
+        asking the broker that it took for the controller, for minutes after that broker has left
+        (as a shadow does at its failover)."""
         admin = self._admins.pop(cluster, None) or AdminClient(quiet(self._bootstraps[cluster]))
         answered = self._sample(cluster, admin, last=last)
         if answered:

@@ -1,12 +1,13 @@
 """Segment files, memory-mapped, and the walk from batch to batch. Damage to the bytes is a value.
 
-The walk needs only the length field, so a batch with a bad CRC does not end it. Where a length is
-wrong, the batch's own CRC tells its end, if nothing else of it is wrong (`_true_end`); else the
-sizes of its records do, if it is not compressed (`_end_by_records`). Else the walk ends there: the
-next batch can only be guessed, and a payload may hold what looks like one.
+The walk needs only the length field, so a batch with a bad CRC does not end it. If a length is
+wrong and the rest of the batch is sound, its CRC shows where it ends (`_true_end`). Otherwise the
+sizes of its records show it, if it is not compressed (`_end_by_records`). In all other cases the
+walk ends there, because the next batch could only be guessed: a payload may contain bytes that look
+like one.
 
-Files are read through once, in parts. For a second look a part is mapped, and unmapped afterwards:
-pages of a mapped file count as memory of the process that touched them.
+Files are read once, in parts. To read a part again, it is mapped and then unmapped, because pages
+of a mapped file count as memory of the process that touched them.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentDamage:
-    """Bytes that cannot be what Kafka writes, or that this reader does not know. `position` is in
-    bytes of `file`."""
+    """Bytes that Kafka cannot have written, or in a format that this reader does not know.
+    `position` is in bytes of `file`."""
 
     kind: Kind
     file: str
@@ -151,18 +152,19 @@ WINDOW: Final = 16 << 20
 AT_ONCE: Final = 4 << 20
 """Bytes of a file that are read at a time, while they are looked through once."""
 SMALL: Final = 4 << 20
-"""Bytes of a file that are walked sooner than numba is imported."""
+"""Files up to this size are walked in Python, because importing numba would take longer."""
 _COMPILED: Final = "linkflap.harness.machine.compiled"
 _SEARCHED: Final = 2 << 20
-"""Bytes that are looked through for the end of a batch whose length is wrong: twice what a batch
-has by default (message.max.bytes)."""
+"""The number of bytes searched for the end of a batch with a wrong length: twice the default size
+of a batch (message.max.bytes)."""
 _SEARCHES: Final = 64
-"""How often that is done in one file."""
+"""The number of such searches in one file."""
 _LOOK_ALIKE: Final = 1 << 16
-"""Positions there that may look like the next batch: twice as many as the smallest batches have."""
-_INFLATED, _MOST = 16, 8 << 20
-"""How many of them are tried as the end of a compressed batch, and how many bytes its records may
+"""The number of candidate positions for the next batch: twice as many as the smallest batches
 have."""
+_INFLATED, _MOST = 16, 8 << 20
+"""The number of candidates tried as the end of a compressed batch, and the largest size of its
+decompressed records."""
 _COUNTED: Final = 1 << 16
 """How many records of such a batch are counted, one by one."""
 _STARTS_AT_ONCE: Final = 1 << 14
@@ -198,9 +200,9 @@ def runs(segment: Segment, damage: list[SegmentDamage]) -> Iterator[BatchRun]:
     """The complete batches and messages of a segment in file order, as many at a time as are read
     at once; what is wrong goes to `damage`.
 
-    They are read into one buffer: to map a file page by page costs more than to copy it. A
-    zero-filled tail is no damage but preallocation; a torn batch of which only the zeros of its
-    offset were written, at most seven bytes, looks the same.
+    Batches are read into one buffer, because mapping a file page by page costs more than copying
+    it. A zero-filled tail is preallocation and no damage. A torn batch of which only the leading
+    zeros of its offset were written, at most seven bytes, looks the same.
     """
     data = segment.data.data
     size = len(data)
@@ -299,9 +301,9 @@ Sound = Callable[[Bytes, int, int], tuple[Ints, int]]
 def _resumed(
     segment: Segment, position: int, before: int, sound: Sound
 ) -> tuple[int, SegmentDamage | None]:
-    """Where the walk goes on that cannot at `position` (-1: nowhere), and the damage: the length of
-    the batch there is wrong, or of the one before it (-1: none), which led to where no
-    batch is."""
+    """The position at which a walk that failed at `position` resumes (-1: nowhere), and the damage:
+    the length of the batch there is wrong, or that of the previous batch (-1: none), which led to a
+    place without a batch."""
     for begin, (ends, by) in product(
         (position, before), ((_true_end, "its CRC-32C"), (_end_by_records, "its records"))
     ):
@@ -317,13 +319,13 @@ def _resumed(
 
 
 def _true_end(segment: Segment, begin: int, sound: Sound) -> int:
-    """Where a batch ends whose length alone is wrong, and the next one begins; -1 where that is not
-    certain.
+    """The end of a batch of which only the length is wrong, and so the begin of the next batch; -1
+    if not certain.
 
-    Up to there its CRC-32C must be right, and nowhere else where something looks like a batch: a
-    producer may have put batches into a payload, and made the sum come out right before them. The
-    next batch must be whole, and the offsets must rise from batch to batch as far as batches follow
-    each other: in a log without gaps no made up batch fits between two.
+    The CRC-32C must be right up to that end, and at no other candidate: a producer may have put
+    batches into a payload, with a right CRC before them. The next batch must be complete, and
+    offsets must rise over all following batches: in a log without gaps no forged batch fits between
+    two real ones.
     """
     data = segment.data[begin : begin + _SEARCHED]
     head = _header(data)
@@ -352,9 +354,9 @@ def _header(data: Bytes) -> NDArray[np.void] | None:
 
 
 def _end_by_records(segment: Segment, begin: int, sound: Sound) -> int:
-    """Where a batch ends whose length is wrong, and something else too: behind its last record, if
-    a whole batch begins there and the offsets rise; -1 where that is not certain. A batch in a
-    payload lies within a record."""
+    """The end of a batch with a wrong length and other damage: behind its last record, if a
+    complete batch begins there and the offsets rise; -1 if not certain. A batch in a payload lies
+    within a record, so it is not found."""
     data = segment.data[begin : begin + _SEARCHED]
     head = _header(data)
     if head is None:
@@ -385,8 +387,8 @@ def _behind_record(data: memoryview, at: int) -> int:
 
 
 def _end_of_compressed(segment: Segment, begin: int, codec: int, sound: Sound) -> int:
-    """The same of a compressed batch: what is up to the next batch decompresses to records, to the
-    last byte, as many as the header counts or has offsets."""
+    """As `_end_by_records`, for a compressed batch: the bytes up to the next batch must decompress
+    completely to as many records as the header counts or has offsets."""
     data = segment.data[begin : begin + _SEARCHED]
     head = headers_at(data, np.zeros(1, np.int64))
     delta, count = int(head["last_offset_delta"][0]), int(head["count"][0])
@@ -425,8 +427,8 @@ def headers_at(data: Bytes, positions: Ints) -> NDArray[np.void]:
 
 
 def _goes_on(segment: Segment, begin: int, above: int, sound: Sound) -> bool:
-    """Whether a whole batch begins here, and each of those that follow one another begins above the
-    end of the one before it, the first above an offset."""
+    """Whether a complete batch begins here with an offset above `above`, and every following batch
+    begins above the end of its predecessor."""
     position = begin
     while True:
         found, after = sound(segment.data, position, position + AT_ONCE)

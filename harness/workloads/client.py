@@ -170,7 +170,7 @@ class Tally:
         self.acknowledged += records
         returned, sums = self._returned.setdefault(cluster, []), self._sums.setdefault(cluster, [0])
         sums.append(sums[-1] + records)
-        returned.append(now())  # after its sum: a reader that finds the time finds the sum as well
+        returned.append(now())  # after the sum: whoever sees the time also sees the sum
 
     def counts(self) -> Counts:
         """All of it, as reported to the harness."""
@@ -231,7 +231,7 @@ class Client(ABC):
         return self._stopping.is_set() or self._paused or self._target is not None
 
     def rest(self, seconds: float) -> None:
-        """Waits, but less when there is a command to obey."""
+        """Waits, but returns early when a command arrives."""
         if seconds > 0 and not self.ending:
             self._wake.wait(seconds)
 

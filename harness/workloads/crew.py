@@ -26,8 +26,8 @@ JOIN_WITHIN = 6 * GRACE
 
 
 class ClientNames:
-    """Names that no other client, and no other process of clients, of the run has:
-    `transactional-1`, `clients-1`."""
+    """Unique names of clients and of processes of clients in a run: `transactional-1`,
+    `clients-1`."""
 
     def __init__(self) -> None:
         self._given: dict[str, int] = {}
@@ -136,7 +136,7 @@ class Crew:
             worker.join(JOIN_WITHIN)
 
     def drain(self, ends: Ends, *, within: float) -> None:
-        """Producers do nothing."""
+        """Waits until readers have reached these ends; a no-op for crews without readers."""
 
     def open_transactions(self, cluster: str) -> int:
         """The number of transactions on this cluster that have written records and are open now."""
@@ -205,7 +205,7 @@ QUIET_FOR: Final = SHARE_LOCK_MS / 1000 + 5.0
 
 
 class Readers(Crew):
-    """Readers of one home's topics, in one isolation, on one cluster at a time."""
+    """Readers of one home's topics, with one isolation level, on one cluster at a time."""
 
     def __init__(
         self,
@@ -232,10 +232,10 @@ class Readers(Crew):
 
     def drain(self, ends: Ends, *, within: float) -> None:
         """Reads on until the readers have reached every end in `ends` of their topics on their
-        cluster: one reader of a group, or each reader with fixed partitions. Each reader that got
-        there writes a row of kind drained, and one of kind error names ends that were not reached
-        in time. Raises nothing, because the verdict judges that. If a reader is killed after it
-        reached the ends and before it wrote that, its successor is waited for."""
+        cluster: one reader of a group, or each reader with fixed partitions. Each reader at its
+        ends writes a row of kind drained; a row of kind error names ends that were not reached in
+        time. Raises nothing, because the verdict judges missing rows. If a reader is killed between
+        reaching the ends and writing its row, the drain waits for its successor."""
         try:
             until(
                 lambda: self._concluded(ends),
@@ -330,7 +330,7 @@ class ShareGroup(Readers):
 
 
 class _Quiet:
-    """How long a number has stayed the same."""
+    """Measures how long a number has stayed the same."""
 
     def __init__(self) -> None:
         self._number, self._changed = -1, time.monotonic()

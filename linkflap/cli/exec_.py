@@ -52,7 +52,7 @@ PROGRAM: Final = f"{COMMAND}-1"
     "--schedule",
     metavar="SCENARIO",
     shell_complete=completion.scenarios,
-    help="Whose faults are played: a built-in scenario or a file; by default nothing breaks.",
+    help="The scenario whose faults are played: a built-in one or a file; by default none.",
 )
 @click.option(
     "--topic",
@@ -74,14 +74,14 @@ PROGRAM: Final = f"{COMMAND}-1"
     type=click.Choice(("wire", "none")),
     default="wire",
     show_default=True,
-    help="Whether what its clients ask for and are promised is recorded before the brokers.",
+    help="Whether the requests and answers of its clients are recorded in front of the brokers.",
 )
 @click.option(
     "--within",
     default="10m",
     show_default=True,
     metavar="TIME",
-    help="When COMMAND is ended if it has not ended by itself: seconds, or 90s, 5m, 2h.",
+    help="The longest time that COMMAND may run; then it is ended: seconds, or 90s, 5m, 2h.",
 )
 @recording_options
 def exec_(

@@ -1,16 +1,16 @@
 """`python -m linkflap.recording.kept_clusters`: the process that owns the clusters that a suite
 keeps. It records run after run on them, on request.
 
-It inherits an open file, and each line of that file requests one run (a round): the scenario file
-and the run directory, as JSON. It answers with a file that has the size of the clusters, and why
-they are not used again, if so: then it ends. It also ends when that file ends, when its parent
-dies, or after a run that could not be recorded.
+The process inherits an open file. Each line of that file requests one run (a round), as JSON: the
+scenario file and the run directory. The answer to a round is a file with the size of the clusters
+and, if they are not used again, the reason; then the process ends. It also ends when the inherited
+file ends, when its parent dies, or after a run that could not be recorded.
 
 After a round, a cluster that a forced failover killed is started again on its data, and the topics,
-groups and mirrors of the round are removed. Then the rules of `recording.cleanliness` are checked;
-clusters that break one are of no more use. Of those of a soak only brokers, links and replicas are
-checked. The logs of a round, and the part of the metadata log that it captures, begin where the
-round began.
+groups and mirrors of the round are removed. Then the rules of `recording.cleanliness` are checked,
+and clusters that break one are not used again. For a soak only brokers, links and replicas are
+checked. The process logs of a round, and its part of the metadata log, begin at the start of the
+round.
 
 The clusters of a soak age: Kafka's own topics stay (transactional ids and their epochs, offsets of
 groups), and each cluster's producer ids go on by themselves. A round captures the part of those
@@ -150,8 +150,8 @@ class KeptClusters:
                 shutil.copyfileobj(log, copied)
 
     def clean(self, scenario: Scenario, run: Path) -> Sequence[str]:
-        """Takes away what a round has left. Returns why the clusters are of no more use; empty if
-        they are as new."""
+        """Removes the leftovers of a round. Returns why the clusters cannot be used again; empty if
+        they are like new ones."""
         try:
             if not self._aging and (
                 found := cleanliness.changed_for_good(scenario) or cleanliness.unexplained(run)
@@ -184,8 +184,8 @@ class KeptClusters:
             shutil.rmtree(each, ignore_errors=True)
 
     def _unlike_new(self) -> Sequence[str]:
-        """Makes the next producer ids equal; returns in what else these clusters differ from new
-        ones."""
+        """Makes the next producer ids equal. Returns the other differences between these clusters
+        and new ones."""
         if not several_brokers(self.topology):
             align_producer_ids(self.deployment)
         return [
@@ -221,9 +221,9 @@ def align_producer_ids(deployment: Deployment) -> None:
     """Moves each cluster, of one broker, on to the highest producer id that any of them has handed
     out.
 
-    The ids of new clusters all begin at 0, so that those of a cluster's own producers are those of
-    mirrored ones too: a mirror that mixes them up is noticed by nothing else. A failover, and the
-    shadow (`producer_ids=jump`), move one cluster ahead by thousands. Raises DeadlineExceeded, and
+    On new clusters all ids begin at 0, so a cluster's own producers have the same ids as mirrored
+    ones. Only that reveals a mirror that mixes them up. A failover, and the shadow
+    (`producer_ids=jump`), move one cluster ahead by thousands. Raises DeadlineExceeded, and
     Unanswered.
     """
     drawn = dict.fromkeys(deployment.clusters, -1)
@@ -302,8 +302,8 @@ def _on_disk(cluster: Cluster) -> Iterator[str]:
 
 
 def _unset(admin: AdminClient, topics: Sequence[str]) -> None:
-    """Takes their settings from topics that are about to be deleted. Else a broker that starts
-    again gives them to the next topics of these names (seen with Kafka 4.3.1)."""
+    """Removes the settings of topics that are about to be deleted. Otherwise a restarted broker
+    gives them to the next topics of these names (seen with Kafka 4.3.1)."""
     found = settings_on_topics(admin, topics, within=_ASK_SECONDS, all_answer=False)
     changes = [
         ConfigResource(

@@ -1,5 +1,5 @@
-"""The end of a run: it waits for clients, drains what is in flight, and ends however the run was
-interrupted, with its last events, its status, and how its processes ended.
+"""The end of a run: waits for clients, drains records in flight, and writes the last events, the
+status and the ends of processes, however the run was interrupted.
 
 Waits, once all faults have ended, until every client that has work has made progress, and
 records those that do not within their `progress_within`.
@@ -77,11 +77,11 @@ def broken_off(
     kind: type[BaseException] | None,
     *_: object,
 ) -> None:
-    """The first step of the end of a run: everyone is asked to stop. When it breaks off, brokers
-    that linkflap started are ended first.
+    """The first step of the end of a run: asks clients, faults and samplers to stop. When a run
+    breaks off, ends the brokers that linkflap started first.
 
-    Clients and faults that wait for brokers end soon when these are gone. A sampler that asks one
-    that is gone waits for its timeout, so samplers are asked to stop before.
+    Clients and faults that wait for brokers end soon after the brokers. A sampler that asks a dead
+    broker waits for its timeout, so samplers are asked to stop first.
     """
     world.ending.set()
     if kind is not None:
@@ -136,7 +136,7 @@ def written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
         why = repr(defect)
         raise
     finally:
-        # a signal can come out of a library as any other error
+        # a library may turn a signal into any other error
         if interrupts.asked() and status != "finished":
             status, why, useless = "interrupted", "interrupted by the user", False
         with held_off():
@@ -232,7 +232,7 @@ def orphaned(world: RunWorld, cluster: str, died: Collection[str]) -> bool:
     then nothing ends the transactions that were open."""
     dead = [world.mirrors[link] for link in died if not world.mirrors[link].alive]
     able, upstream, into = world.able_mirrors, {cluster}, [*world.running_mirrors, *dead]
-    for _ in into:  # a cluster farther back in each round
+    for _ in into:  # one cluster further upstream in each round
         behind = [mirror for mirror in into if mirror.link.destination in upstream]
         if any(mirror not in able for mirror in behind):
             return True
@@ -243,9 +243,10 @@ def orphaned(world: RunWorld, cluster: str, died: Collection[str]) -> bool:
 def stop_mirrors(world: RunWorld) -> None:
     """Stops every mirror; those whose source or destination is dead are killed, after all others.
 
-    What a failover appends, to end what the dead source left open, would belong to no failover of
-    the schedule. A mirror may lead the partitions of its destination (`harness.mirrors.shadow`):
-    once it is dead, those that mirror from there cannot tell any more how far behind they are."""
+    A graceful stop would append markers for transactions that the dead source left open, as in a
+    failover that the schedule does not have. A mirror may lead the partitions of its destination
+    (`harness.mirrors.shadow`). Once it is dead, mirrors further downstream cannot report their lag,
+    so killing comes last."""
     running, able = world.running_mirrors, world.able_mirrors
     for mirror in running:
         if mirror in able:
@@ -284,7 +285,7 @@ def stable_ends(
 
 
 SAMPLED_WITHIN: Final = 1.5
-"""Seconds after which every sample shows something newer than the end of the last fault."""
+"""Seconds after the last fault from which on every sample is newer than the fault's end."""
 ASK: Final = 5.0
 LONGEST_LINE: Final = 200
 
@@ -322,8 +323,8 @@ class _Client:
         return self.goes_on
 
     def works(self) -> bool:
-        """Whether the client moved in some partition, and still has to read what was there first:
-        it is slow, and reads one partition after the other."""
+        """Whether the client moved in some partition but has not read its first records yet: such a
+        client is slow, and reads one partition after the other."""
         at, (_, before) = self.positions() if self.positions else {}, self.first
         return any(
             before.get(tp, -1) != at.get(tp, -1) < end.last_stable
@@ -349,7 +350,7 @@ class _Client:
 
 
 def await_progress(world: RunWorld, scenario: Scenario, watch: Callable[[], bool]) -> None:
-    """Returns when every client with work has made progress, or had the time for it. Records a
+    """Returns when every client with work has made progress, or its time is over. Records a
     `ClientStalled` for each that did not. `watch` is called at every look; False."""
     clients = [each for each in _clients(world, scenario) if each.within > 0]
     if not clients:
@@ -435,7 +436,8 @@ def _of_crew(world: RunWorld, crew: Crew, within: float) -> Iterator[_Client]:
 
 
 def _of_command(world: RunWorld, crew: Command, within: float) -> Iterator[_Client]:
-    """A program of the user, if it has a group or writes: else nothing shows its progress."""
+    """A program of the user's, if it has a group or writes; otherwise nothing shows its
+    progress."""
     spec, group = crew.spec, group_of(crew.spec)
     program = _Client(
         name=crew.name,
@@ -488,7 +490,7 @@ def _at(crew: Crew) -> str:
 
 
 def _finished(crew: Crew) -> Mapping[TopicPartition, int]:
-    """How far a share group is, by its members' reports."""
+    """The start offsets of a share group, from its members' reports."""
     found: dict[TopicPartition, int] = {}
     for member in crew.members:
         for tp, at in member.positions.items():
@@ -517,7 +519,7 @@ def _stalled(world: RunWorld, client: _Client, seconds: float) -> ClientStalled:
 
 
 def _said(bootstrap: str, client: _Client) -> str:
-    """What the coordinator of its group, or of its transactional id, says."""
+    """The coordinator's answer about a client's group or transactional id, in words."""
     if client.group:
         return _of_group(bootstrap, client.group)
     if client.transactional_id:

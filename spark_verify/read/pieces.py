@@ -234,7 +234,7 @@ def _watermarks(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
         lowest = min(w.log_start, w.last_stable, w.high_watermark)
         if lowest < -1 and lowest != _NOT_REPORTED:
             reason = f"{w.cluster} reported the offset {lowest} for {w.topic}-{w.partition}"
-            damage.append(Damage(path="watermarks", reason=f"{reason}, which is none"))
+            damage.append(Damage(path="watermarks", reason=f"{reason}, which is no offset"))
             continue
         yield (
             w.topic, w.partition, w.cluster, w.time, w.returned, w.leader, w.log_start,

@@ -314,8 +314,8 @@ def _executors_need(printed: str) -> str:
         )
     if "stopped SparkContext" in printed:
         return (
-            "the cluster ended the application, for its executors failed again and again: their "
-            "logs on the workers say why"
+            "the cluster ended the application because its executors failed repeatedly; see their "
+            "logs on the workers"
         )
     return "see --master in linkflap docs scale"
 

@@ -156,7 +156,7 @@ def test_client_properties_that_cannot_be_used_are_refused(
     ("line", "says"),
     [
         ("enable.ssl.certificate.verification=false", "mirrors and Java clients cannot do without"),
-        ("", "it does not say by whom the brokers' certificates are signed"),
+        ("", "names no authority for the brokers' certificates"),
         ("ssl.ca.location=nowhere.pem", "ssl.ca.location nowhere.pem cannot be read (No such file"),
         ("ssl.ca.pem=nothing", "its authority cannot be read"),
         ("ssl.ca.location={ca}\nssl.certificate.location={ca}", "the client's certificate or key"),

@@ -590,8 +590,8 @@ def test_names_that_fit_nothing_are_refused(tmp_path: Path) -> None:
     for wanted, said in (
         (asked(where), "which of A, B was mirrored"),
         (asked(where, "A->C"), "names C"),
-        (asked(where, "A->B", promotions={("B", "tx", 9): [1]}), "of which there is no log"),
-        (asked(where, "A->B", promotions={("A", "tx", 0): [1]}), "to which no link leads"),
+        (asked(where, "A->B", promotions={("B", "tx", 9): [1]}), "which has no log here"),
+        (asked(where, "A->B", promotions={("A", "tx", 0): [1]}), "which is no link's destination"),
         (asked({**where, "B": where["A"]}, "A->B"), "among the logs of A and of B"),
         (asked({**where, "A": KIP_1279 / "1-before-stop"}, "A->B"), "among the logs of A and of B"),
     ):

@@ -1,12 +1,12 @@
-"""Captures by Fetch: what `harness.capture.logs` copies from brokers' folders is fetched here, of
-clusters that linkflap did not start, and of topics that have no log on disk.
+"""Captures by Fetch, instead of copies from brokers' folders (`harness.capture.logs`): for clusters
+that linkflap did not start, and for topics without a log on disk.
 
-Of a cluster that linkflap did not start a capture has the data topics alone, and of each partition
-what its leader gives to a consumer: all that was below the high watermark when the capture began.
-So there is one replica of each, and nothing of Kafka's own topics, which hold what other users of
-these clusters do. Of linkflap's own clusters every broker is asked that gives a partition to
-consumers: their answers are replicas. Each is asked twice for the newest segment of its copy: what
-it gave once it has to give again.
+For a cluster that linkflap did not start, a capture has only the data topics, and of each partition
+one replica: the records that its leader returns to a consumer, below the high watermark at the
+beginning of the capture. Kafka's own topics are left out, because they hold data of the cluster's
+other users. On linkflap's own clusters, every broker that serves a partition to consumers is asked,
+and each answer is a replica. Each broker is asked twice for the newest segment of its copy, and
+must return the same bytes again.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _DEAD: Final = (
 
 
 class FetchedCaptures(Captures):
-    """Captures clusters into moments, by Fetch. One that the run has lost is captured once: its
-    brokers run on behind the paths that were cut, and what happens there later is not the run's."""
+    """Captures clusters into moments, by Fetch. A cluster that the run has lost is captured once:
+    its brokers continue behind the cut paths, and later changes do not belong to the run."""
 
     def current(self, cluster: str) -> bool:
         return cluster in self._captured
@@ -76,7 +76,7 @@ class DiskOrFetchCaptures(Captures):
     """Captures clusters from brokers' folders, and by Fetch the data topics without a log on any
     broker's disk, or all of them (`from_fetch`).
 
-    Only a cluster that runs can be asked: of one that is dead such topics are missing.
+    Only a running cluster can be asked, so the capture of a dead one lacks such topics.
     """
 
     def __init__(
@@ -215,12 +215,12 @@ def fetch_logs(
 def _fetched_again(
     cluster: LiveCluster, copied: Copied, pace: Pace
 ) -> tuple[FetchedAgain | None, str]:
-    """The first batch in the newest segment of a copy that its broker gives in another way than it
-    did, None if there is none; and why some of the copy could not be compared, empty if all was.
-    One segment bounds the time, memory and disk that this needs.
+    """The first batch in the newest segment of a copy that its broker now returns with other bytes,
+    or None; and why a part of the copy could not be compared, or empty. The limit of one segment
+    bounds time, memory and disk.
 
-    Retention, DeleteRecords and a log that is truncated meanwhile are no change: what was deleted
-    is not compared, nor what was truncated.
+    Retention, DeleteRecords and a truncation meanwhile are no changes: deleted and truncated
+    batches are not compared.
     """
     if not copied.complete:
         return None, copied.reason
@@ -277,7 +277,8 @@ def _truncated_at(first: Mapping[int, _Given], second: Mapping[int, _Given]) -> 
 
 
 class _Given(NamedTuple):
-    """What a batch is compared by: its leader epoch, the CRC in it, and that of all its bytes."""
+    """The compared values of a batch: its leader epoch, its stored CRC, and the CRC of all its
+    bytes."""
 
     epoch: int
     crc: int

@@ -5,18 +5,18 @@ If a partition could not be read to its end (a cluster went away), the run direc
 that the verdict is unknown or invalid; the rest is judged. One partition of every cluster is read
 at a time.
 
-A partition is fetched from its leader into segment files, bounded in memory and in bytes a second.
-The copy is what a consumer may read, in complete batches as they came, from the log start offset to
-the high watermark as it was when the reading began. Changes meanwhile are handled: a leader that
-moves, a log start offset that rises (retention), and a truncated log (an unclean election, reported
-by KIP-595's diverging epoch). After the last two the partition is read again, because a mix of two
-logs' bytes is neither log.
+A partition is fetched from its leader into segment files, with bounds on memory and on bytes per
+second. The copy has the complete batches that a consumer may read, unchanged, from the log start
+offset to the high watermark at the beginning of the reading. The leader may move meanwhile, the log
+start offset may rise (retention), and the log may be truncated (an unclean election, reported by
+KIP-595's diverging epoch). After a rise or a truncation the partition is read again, because a mix
+of two logs' bytes is neither log.
 
-Only the comparable part of the logs is kept. A mirror is compared up to its first sampled end, its
-source up to its last: by then the source had everything that the mirror had. So clusters are read
-from the far end of the links. If the end of a source could not be read, because its cluster went
-away, the mirror's copy is truncated there too; otherwise its records would look as if no client had
-written them.
+Only the comparable part of the logs is kept. A mirror is compared up to its first sampled end, and
+its source up to its last sampled end, when the source had everything that the mirror had. So
+clusters are read in the order against the links. If the end of a source could not be read, because
+its cluster went away, the mirror's copy is truncated there too; otherwise its records would look as
+if no client had written them.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class Segments:
 
 @dataclass(slots=True, kw_only=True)
 class Copied:
-    """One partition as far as it was read: [start, position) of the wanted [start, end); `reason`
-    when it is incomplete. `pinned`: from that broker, whoever leads."""
+    """The copy of one partition: [start, position) of the requested [start, end); `reason` if it is
+    incomplete. `pinned`: read from that broker, whichever leads."""
 
     cluster: str
     tp: TopicPartition
@@ -126,8 +126,8 @@ class Copied:
         return not self.reason
 
     def begin(self) -> None:
-        """A log of which nothing was read, or that is empty, is an empty segment, as brokers have
-        it."""
+        """Writes an empty segment for a log without any read records, as brokers do for an empty
+        log."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if not any(self.folder.iterdir()):
             (self.folder / f"{self.start:020}.log").touch()
@@ -217,7 +217,8 @@ def _keep(copied: Copied, data: memoryview, segments: Segments, epoch: int) -> i
 
 
 def _still(cluster: LiveCluster, since: float, reason: str) -> None:
-    """Nothing came: looks who leads now, unless that has been so for too long."""
+    """Finds the current leader after an empty answer. Raises GivenUp if answers have been empty for
+    too long."""
     if time.monotonic() - since > cluster.patience:
         raise GivenUp(f"no records were received for {cluster.patience:g} s: {reason}")
     cluster.refresh_leaders()
@@ -246,7 +247,8 @@ Ends = Mapping[str, Mapping[TopicPartition, int]]
 
 
 def far_first(names: Sequence[str], links: Sequence[LinkSpec]) -> list[str]:
-    """Clusters so that a link's destination comes before its source; of a ring, somewhere."""
+    """The clusters, with each link's destination before its source; a ring is broken at any
+    link."""
     left, order = list(names), list[str]()
     while left:
         ends = [
@@ -287,7 +289,7 @@ def truncate_moved(
     first: Ends,
     homes: Mapping[str, str],
 ) -> None:
-    """The same where offsets move: a mirror's copy ends at its first sampled end."""
+    """As `truncate`, for a mirror that moves offsets: its copy ends at its first sampled end."""
     for copied in copies:
         home = homes[names[copied.cluster, copied.tp[0]]]
         asked = copied.end if copied.cluster == home else first[copied.cluster][copied.tp]
@@ -492,7 +494,7 @@ def _read(cluster: LiveCluster, copies: Sequence[Copied], pace: Pace, counts: _C
 
 
 class _Counts:
-    """Says now and then how far the reading of one cluster is."""
+    """Reports the progress of reading one cluster from time to time."""
 
     def __init__(self, name: str, copies: Sequence[Copied], tell: ShowsProgress) -> None:
         self._name, self._tell = name, tell

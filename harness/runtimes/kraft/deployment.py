@@ -100,8 +100,9 @@ class ClusterRecorder(ClusterProgram):
         self._asked, self._lock = Asked(), threading.Lock()
 
     def interfere(self, fault: str, what: Interference | None) -> None:
-        """Does this to requests from now on, for the fault with this id; None: no more. Returns
-        when it does. Raises DeadlineExceeded, and SetupError where the recorder has died."""
+        """Makes the recorder change requests as `what` says, for the fault with this id; None: no
+        longer. Returns when the recorder has confirmed it. Raises DeadlineExceeded, and SetupError
+        if the recorder has died."""
         with self._lock:
             others = {name: one for name, one in self._asked.faults.items() if name != fault}
             self._asked = Asked(
@@ -124,7 +125,7 @@ class ClusterRecorder(ClusterProgram):
         return read_done(self._folder).number == self._asked.number
 
     def interfered(self, fault: str) -> int:
-        """How often it has done to a request or answer what this fault asked for."""
+        """The number of requests and answers that the recorder has changed for this fault."""
         return read_done(self._folder).done.get(fault, 0)
 
     def requested(self, api: str) -> int:
@@ -134,7 +135,7 @@ class ClusterRecorder(ClusterProgram):
             return int(SEEN_EACH.unpack(counted.read(SEEN_EACH.size))[0])
 
     def finish(self) -> None:
-        """Ends it, and writes down what it reports; does nothing where it has died, or was never
+        """Ends the recorder and records its report; does nothing if it has died or was never
         started."""
         if self.alive:
             self.stop(within=END_WITHIN)
@@ -155,7 +156,7 @@ D = TypeVar("D", bound="DeploymentParts")
 
 
 def require_certificates() -> None:
-    """Raises InputError where the package is not installed that makes certificates."""
+    """Raises InputError if the package for making certificates is not installed."""
     if find_spec("trustme") is None:  # only linkflap[tls] installs it
         raise InputError(
             "secured clusters need the package trustme for their certificates: pip install "

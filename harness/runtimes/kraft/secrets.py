@@ -107,8 +107,8 @@ def write_secret(path: Path, content: bytes) -> None:
 
 
 def written(entry: Security, file: Path) -> Security:
-    """With the files of clients' settings: `file`, and the one with librdkafka's names beside
-    it."""
+    """The credentials with the files of clients' settings: `file`, and beside it the file with
+    librdkafka's names."""
     entry = replace(entry, file=str(file))
     # Java reads a backslash in a file of properties as the beginning of an escape
     java = {name: value.replace("\\", "\\\\") for name, value in entry.java().items()}
@@ -121,10 +121,10 @@ def written(entry: Security, file: Path) -> Security:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachedSecrets:
-    """How a run enters one cluster that linkflap did not start: `entry`, directly and over its
-    links alike; and of one that speaks TLS, what ends it behind the proxies of its links: its own
-    certificate (`shown`), the certificate that it asks clients for, if they have one (`asked`), and
-    how it enters the brokers (`authority`, `identity`). The texts are paths."""
+    """The secrets for a cluster that linkflap did not start. `entry` are the credentials, directly
+    and over links. For a cluster with TLS, the program behind the proxies terminates TLS with a
+    certificate of its own (`shown`), requests the client certificate (`asked`) if clients have one,
+    and authenticates to the brokers with `authority` and `identity`. The texts are paths."""
 
     entry: Security
     shown: str = ""
@@ -137,10 +137,10 @@ def attached_secrets(name: str, found: ClientProperties, folder: Path) -> Attach
     """The secrets of a cluster called `name`, from its client properties; their files are in
     `folder`, which only this user can read. Raises InputError.
 
-    Of a cluster that speaks TLS, its own authority and one of this run are believed by clients: the
-    run's signs for the proxies. A client's certificate is the same everywhere, so that brokers know
-    clients by the same name on both ways. It is asked for at the proxies too: else everybody on
-    this machine would enter under that name.
+    For a cluster with TLS, clients trust its own authority and one of this run, which signs the
+    certificates of the proxies. A client uses the same certificate on both paths, so that brokers
+    know it by the same name. The proxies require that certificate too: otherwise every user of this
+    machine could connect under that name.
     """
     file = folder / f"{name}.properties"
     entry = Security(
@@ -181,12 +181,13 @@ def attached_secrets(name: str, found: ClientProperties, folder: Path) -> Attach
 
 
 def _authority(found: ClientProperties) -> bytes:
-    """The certificates (PEM) of the authorities that brokers are believed by. Raises InputError."""
+    """The certificates (PEM) of the authorities that sign the brokers' certificates. Raises
+    InputError."""
     if pem := found.given.get("ssl.ca.pem"):
         content = pem.encode()
     elif not (path := found.given.get("ssl.ca.location", "")):
         raise InputError(
-            f"{found.source}: it does not say by whom the brokers' certificates are signed; name "
+            f"{found.source} names no authority for the brokers' certificates; name "
             "the file (PEM) with ssl.ca.location"
         )
     else:
@@ -325,8 +326,8 @@ class ClusterSecrets:
         return self._authority.issue(f"{name}-{which}.pem", "broker", hosts, expired=True)
 
     def recorder_tls(self) -> Tls | None:
-        """How a recorder before the brokers ends the TLS of clients, with a certificate of the
-        cluster's authority; None: the listeners of clients speak none."""
+        """How a recorder in front of the brokers terminates the clients' TLS, with a certificate of
+        the cluster's authority; None if client listeners use no TLS."""
         if not self.asked.tls:
             return None
         return Tls(
