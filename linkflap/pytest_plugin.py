@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from linkflap.harness.model.protocols import Deployment
 
 _REPLACED: Final = "linkflap-replaced"
-"""A property of a test after which clusters were replaced: why."""
+"""The property of a test after which clusters were replaced; its value is the reason."""
 _USED = pytest.StashKey[bool]()
 
 
@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Spark, once started, serves all tests of a process, and ends with them."""
+    """Ends Spark, which serves all tests of a process once it has started."""
     if config.stash.get(_USED, False):
         from linkflap.api import fixtures
 
@@ -52,7 +52,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says which tests left clusters changed that others were to use, so that those had fresh
+    """Lists the tests that left shared clusters changed, after which the next tests got new
     ones."""
     reports = [
         report
@@ -106,7 +106,7 @@ def linkflap_shared(request: pytest.FixtureRequest) -> Iterator[Shared]:
     """Clusters and links that tests of the session share (`reuse="module"`: of the module); each
     test has topic names of its own.
 
-    What a test leaves changed is replaced, and reported.
+    A deployment that a test leaves changed is replaced, and reported.
     """
     plugin = _plugin(request.config)
     pools = {
@@ -138,7 +138,7 @@ def linkflap_run(request: pytest.FixtureRequest, tmp_path: Path) -> FixtureRun:
 
 
 def _plugin(config: pytest.Config) -> ModuleType:
-    """What the fixtures do. Imported at the first use of one, so that other projects' tests do not
-    pay for it."""
+    """The module with the work of the fixtures, imported at the first use of a fixture, so that
+    other projects' tests do not pay for it."""
     config.stash[_USED] = True
     return importlib.import_module("linkflap.api.fixtures")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from linkflap.api.world import World
 
 PASSED: Final = pytest.StashKey[bool]()
-"""Of a test whose own part has passed."""
+"""Marks a test whose own part has passed."""
 verifier.share()  # all workers of `pytest -n`, and several pytest at once, judge through one Spark
 Policy = Literal["fail", "skip", "run-again"]
 _ARGUMENTS: Final = (
@@ -59,17 +59,17 @@ _ARGUMENTS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class FixtureRun(Judged):
-    """What `linkflap_run` gives a test: a judged run, which can be done again."""
+    """A judged run that can be repeated; the value of `linkflap_run`."""
 
     again: Callable[[], Judged]
     made_by: str
     """The command that runs it again."""
 
     def require_valid(self, unknown: Policy = "fail") -> Judged:
-        """Ends the test where the run is not valid, and returns the valid one.
+        """Returns the valid run; ends the test if the run is not valid.
 
-        A run that is unknown fails the test, skips it, or is done again once
-        (`unknown="run-again"`; then it has to be valid).
+        An unknown run fails the test, skips it, or is repeated once (`unknown="run-again"`); the
+        repeated run must be valid.
         """
         if unknown not in get_args(Policy):
             known = " or ".join(map(repr, get_args(Policy)))
@@ -140,8 +140,8 @@ def _check_names(wanted: Mapping[str, Any], known: Sequence[str], *, with_option
 
 
 def _runtime(wanted: Mapping[str, Any]) -> str:
-    """The marker's `runtime`, else $LINKFLAP_RUNTIME, else process: tests of somebody else's build
-    no images unasked."""
+    """The marker's `runtime`, else $LINKFLAP_RUNTIME, else process, so that the tests of another
+    project build no images without being asked."""
     return str(wanted.get("runtime") or os.environ.get("LINKFLAP_RUNTIME") or "process")
 
 
@@ -151,8 +151,8 @@ def _folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """An error of linkflap's (the environment, wrong arguments) as the sentence that it is, without
-    a traceback."""
+    """Shows an error of linkflap (of the environment or wrong arguments) as one sentence, without a
+    traceback."""
     try:
         yield
     except LinkflapError as error:
@@ -211,8 +211,8 @@ def shared(
     """A deployment of the marker's `topology` that other tests had before, and `reuse` says which
     ones: session or module.
 
-    When the test is over it is proven to be as it was; where it is not, it is ended, the next test
-    is given a fresh one, and the report and the second value, empty until then, say so.
+    After the test linkflap checks that the deployment is unchanged. Otherwise it is ended, the next
+    test gets a new one, and the report and the second value (empty until then) say so.
     """
     wanted = _wanted(request, ("topology", "runtime", "reuse"), with_options=False)
     reuse, topology = wanted.get("reuse", "session"), str(wanted.get("topology", "A->B"))
@@ -282,7 +282,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> FixtureRun:
 
 
 def _properties(judged: Judged, made_by: str) -> list[tuple[str, str]]:
-    """What JUnit says of a run, however its test ends."""
+    """The JUnit properties of a run, whatever its test's outcome."""
     found = {"verdict": str(judged.verdict), "run": str(judged.folder), "again": made_by}
     if cause := judged.document.get("cause"):
         found["anomaly"] = str(cause)
@@ -290,5 +290,5 @@ def _properties(judged: Judged, made_by: str) -> list[tuple[str, str]]:
 
 
 def close() -> None:
-    """Lets go of the verifier service, and ends Spark, if a run has started it in this process."""
+    """Releases the verifier service, and ends Spark if a run has started it in this process."""
     verifier.close()

@@ -4,10 +4,10 @@ recorded the run.
     python -m linkflap.judging.service        started by its first user
                                                       (`linkflap.judging.verifier`)
 
-The ledger lists it with a socket in a folder that only this user can enter. All waiting directories
-are judged as one batch. It ends half a minute after its last user, and at once when that one was
-killed: a process that was started for somebody dies with them. Its errors go to a file beside the
-ledger.
+The ledger lists the service with a socket in a folder that only this user can enter. All waiting
+run directories are judged as one batch. The service ends half a minute after its last user, or at
+once if that user was killed, because a process that was started for a user dies with that user. Its
+errors go to a file beside the ledger.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from linkflap.spark_verify.verify import verify
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOutcome:
-    """What came out for one run directory: its judgement, or why there is none."""
+    """The outcome for one run directory: its judgement, or the reason why it was not judged."""
 
     folder: Path
     judgement: Judgement | None = None
@@ -61,8 +61,8 @@ class BatchOutcome:
 def judged(
     folders: Sequence[Path], verify: Callable[[Sequence[Path]], Sequence[Any]] = verify
 ) -> list[BatchOutcome]:
-    """The outcomes of a batch; where it cannot be judged as one, of each alone, so that no
-    directory spoils another's."""
+    """The outcomes of a batch. If the batch cannot be judged as a whole, each directory is judged
+    alone, so that a bad one does not affect the others."""
     try:
         return [BatchOutcome(folder=each.folder, judgement=each) for each in verify(folders)]
     except LinkflapError as error:
@@ -72,11 +72,11 @@ def judged(
 
 
 FIRST_WITHIN: Final = 60.0
-"""Seconds more that its first user may take."""
+"""Additional seconds within which the first user must connect."""
 LINGERS: Final = 30.0
-"""Seconds for which it stays without a user."""
+"""Seconds for which the service runs without a user."""
 SAYS_SO_EVERY: Final = 5.0
-"""Seconds between two signs that it is busy."""
+"""Seconds between two signs of life while the service is busy."""
 LOG: Final = logging.getLogger("linkflap")
 Verdicts = Callable[[Sequence[Path]], Sequence[JudgedRun | Failed]]
 """Judges run directories: an answer for each, in their order."""
@@ -91,8 +91,8 @@ class _Task:
 
 
 class VerifierService:
-    """Accepts users until it has had none for a while. Each has a thread; one more judges, batch
-    after batch."""
+    """Accepts users until it has had none for a while. Each user has a thread, and one more thread
+    judges batch after batch."""
 
     def __init__(
         self, listener: socket.socket, hello: Hello, verdicts: Verdicts, *, lingers: float = LINGERS

@@ -1,11 +1,11 @@
 """Chooses the Spark that judges: one of this process, or the machine's verifier service, which
 several processes share.
 
-It is this process's own, unless `share` was called (by the pytest fixtures), or $LINKFLAP_VERIFIER
-is own or shared. If the service fails, this process judges by itself: a run never loses its
-verdict.
+By default each process has its own Spark. The pytest fixtures call `share` to use the service, and
+$LINKFLAP_VERIFIER (own, shared) overrides both. If the service fails, the process judges by itself,
+so that a run never loses its verdict.
 
-A user of the service finds it or starts it, and has run directories judged there.
+A user finds or starts the service, and sends it run directories to judge.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from linkflap.judging.messages import Busy, Bye, Failed, Hello, Judge, JudgedRun
 _STARTS_WITHIN: Final = 120.0
 _GREETS_WITHIN: Final = 60.0
 _SILENT: Final = 300.0
-"""Seconds without any sign after which a service is taken to hang: it gives one every few
+"""Seconds of silence after which a service counts as hung. A live service sends a sign every few
 seconds."""
 _ATTEMPTS: Final = 3
 _KEPT: Final = 7 * 86400.0
-"""Seconds for which the log of a service is kept that is not started any more."""
+"""Seconds for which the log of an ended service is kept."""
 _MODULE: Final = "linkflap.judging.service"
 _ERRORS: Final = {each.__name__: each for each in (InputError, SetupError)}
 
@@ -51,8 +51,8 @@ class ServiceFailure(EnvironmentFailure):
 
 
 class User:
-    """One process's connection to the service. It is held until `close`: the service stays as
-    long."""
+    """One process's connection to the service, held until `close`. The service runs at least until
+    then."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -138,7 +138,8 @@ def log_of(key: str) -> Path:
 
 
 def _started(key: str) -> Path:
-    """Starts a service, one of all who want one; the others wait, and find it."""
+    """Starts a service. Of several processes that want one, the first starts it; the others wait
+    and then find it."""
     log = log_of(key)
     try:
         with FileLock(ledger.folder() / "verifier.lock", timeout=_STARTS_WITHIN):
@@ -146,7 +147,7 @@ def _started(key: str) -> Path:
                 return found
             _forget_old_logs()
             child = _spawn(log)
-            # A child that has ended is a zombie of ours, which counts as dead.
+            # An ended child is a zombie of this process, and counts as dead.
             path = until(
                 lambda: ledger.service(key) or not process_identity.alive(child),
                 within=_STARTS_WITHIN,
@@ -169,8 +170,8 @@ def _forget_old_logs() -> None:
 
 
 def _spawn(log: Path) -> Identity:
-    """Not a child that dies with us: others use it when we are gone. It sees by its users when it
-    must end."""
+    """Starts the service process. It does not die with this process, because others use it later.
+    It ends by itself when it has no users."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, (str(INSTALLED), os.environ.get("PYTHONPATH")))),
@@ -196,7 +197,7 @@ _default = OWN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierAnswer:
-    """What came out for a run directory: the document, and all anomalies, which are not capped."""
+    """The verdict on a run directory: the document, and all anomalies, uncapped."""
 
     folder: Path
     document: Document
@@ -223,7 +224,7 @@ def _shared() -> bool:
 
 
 def warm() -> None:
-    """Starts Spark beside other work, wherever it is going to be."""
+    """Starts Spark in the background, in this process or in the service."""
     if not _shared():
         from linkflap.spark_verify.spark import session
 
@@ -240,10 +241,9 @@ def _connect() -> None:
 
 
 def judge(folder: Path) -> VerifierAnswer:
-    """Judges a run directory, and leaves verdict.json and report.html in it, where it can be
-    written.
+    """Judges a run directory, and writes verdict.json and report.html into it if possible.
 
-    Raises InputError where it is none, SetupError where Spark does not start.
+    Raises InputError if it is no run directory, SetupError if Spark does not start.
     """
     if _shared():
         try:
@@ -272,7 +272,7 @@ def _alone(folder: Path) -> VerifierAnswer:
 
 
 def close() -> None:
-    """Ends what this process has of Spark, and lets go of the service."""
+    """Ends this process's own Spark, and releases the service."""
     _user.close()
     session = sys.modules.get("linkflap.spark_verify.spark.session")
     if session:

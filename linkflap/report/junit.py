@@ -17,8 +17,8 @@ from linkflap.report.document import in_short, read
 
 
 def write(path: Path, documents: Sequence[Mapping[str, object]], *, failed: str = "") -> None:
-    """Writes the documents of one or several runs to `path`; folders are made. `failed`: how the
-    command that the run was made for failed, a case of its own."""
+    """Writes the documents of one or several runs to `path`, and creates its folders. `failed`: how
+    the recorded command failed, which becomes a separate case."""
     command = CheckResult(name="command", verdict=Verdict.INVALID, reason=failed)
     suites = [_suite(read(document), [command] if failed else []) for document in documents]
     root = Element("testsuites", _totals(suites) | {"name": "linkflap"})

@@ -443,9 +443,9 @@ def _ambiguous(
     deleted: bool,
     begun_later: bool,
 ) -> Bools:
-    """Per record of a destination, whether several source records may be its original. `known`: the
-    number of source records with its content; `deleted`: the source may have deleted some;
-    `begun_later`: the destination may have lost its first ones."""
+    """Per record of a destination, whether it is unknown which source record is its original.
+    `known`: the number of source records with its content; `deleted`: the source may have deleted
+    some; `begun_later`: the destination may have lost its first ones."""
     again, nth = np.zeros(len(digests), np.bool_), copies(digests[visible])[1]
     several = known > 1
     if deleted and (several.any() or seen.guarantee.delivery == "exactly-once"):
