@@ -76,7 +76,7 @@ FIRST_WITHIN: Final = 60.0
 LINGERS: Final = 30.0
 """Seconds for which the service runs without a user."""
 SAYS_SO_EVERY: Final = 5.0
-"""Seconds between two signs of life while the service is busy."""
+"""Seconds between two signs that the service is alive while it is busy."""
 LOG: Final = logging.getLogger("linkflap")
 Verdicts = Callable[[Sequence[Path]], Sequence[JudgedRun | Failed]]
 """Judges run directories: an answer for each, in their order."""
