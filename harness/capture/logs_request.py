@@ -124,8 +124,8 @@ def check_promotions_within(
             cluster, topic, partition = key
             raise InputError(
                 f"--promotion {cluster}:{topic}-{partition}={max(offsets)} is beyond the end of "
-                f"that log, which is {last[key]}; give the first offset that {cluster}'s own "
-                "clients have written, or could have written"
+                f"that log, which is {last[key]}; give the first offset of {cluster}'s own "
+                "records, markers included, or the end of the log if it has none"
             )
 
 

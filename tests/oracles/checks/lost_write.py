@@ -33,7 +33,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
         for compared in mirrored_ranges(plain, story):
             lost = {r.uid for r in [*compared.holes, *_tail(plain, story, compared)]}
             for generation in story.every():
-                theirs = list(promises(plain, story, generation, earlier=False))
+                theirs = promises(plain, story, generation, earlier=False)
                 # Of a row that the history repeats, the first one says what was acknowledged.
                 missing = {p.uid: p.acked for p in reversed(theirs) if p.must and p.uid in lost}
                 for acked in missing.values():

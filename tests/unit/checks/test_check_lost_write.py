@@ -79,6 +79,14 @@ def test_evidence_names_the_offsets_around_the_lost_write_on_the_destination() -
     assert (found.evidence["after_offset"], found.evidence["before_offset"]) == (0, 1)
 
 
+def test_acknowledged_write_is_lost_although_a_repeated_row_of_it_has_no_answer() -> None:
+    seen = view(
+        [A3, Log("B").data(1, 3)],
+        sends=[commit(1, 2, 3, outcome="info"), *ACKED],
+    )
+    assert anomalies(NAME, seen) == [("lost-write", "A", 1)]
+
+
 def test_write_absent_from_its_own_log_is_lost() -> None:
     seen = view(
         [Log("A").data(1).skip(1).data(3), Log("B").data(1, 3)], sends=[send(1, 2, 3, acked=0)]

@@ -315,6 +315,15 @@ WRONG = {
         ),
         ("delivered-again", 0),
     ),
+    "delivered twice in one poll, and once more after its end": (
+        shared(
+            replace(row("acquire", 1, 1, at=10, position=1), offsets=ints(0, 0)),
+            *ACCEPTED_ROWS[1:],
+            *STALE,
+            DONE,
+        ),
+        ("delivered-again", 0),
+    ),
     "its lock had expired": (
         shared(GIVEN, *answered("accept", 1, at=40), DONE),
         ("unacquired-acknowledgement", 0),
