@@ -183,7 +183,7 @@ def test_a_run_that_is_interrupted_leaves_nothing_on_the_clusters(
         try:
             running.says("phase breaking things")
             for second in (topology, topology.replace("A@", "C@").replace("B@", "D@")):
-                with pytest.raises(InputError, match="another run of linkflap plays"):
+                with pytest.raises(InputError, match="another run of linkflap uses"):
                     linkflap.run("baseline", topology=second, folder=tmp_path / "second")
             running.send(signal.SIGINT)
             running.ends()
