@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from types import ModuleType
 
 from linkflap.spark_verify.checks import REGISTRY
@@ -46,8 +46,11 @@ def disagreement(check: str, rows: Iterable[FindingRow], views: Sequence[Partiti
     if not (REGISTRY[check].from_bytes or all(view.recorded for view in views)):
         return ""
     plains = [plain(view) for view in views]
+    reported = {_anomaly(row) for row in found}
     wanted: list[Anomaly] = [
-        anomaly for anomaly in module.reference(plains) if not _doubtful(module, anomaly, plains)
+        anomaly
+        for anomaly in _wanted(module, plains, reported)
+        if not _doubtful(module, anomaly, plains)
     ]
     parts, ambiguous = [], set[tuple[str, str, int]]()
     for where, may, must in [one for each in plains for one in _possible(module, each)]:
@@ -63,6 +66,17 @@ def disagreement(check: str, rows: Iterable[FindingRow], views: Sequence[Partiti
     each: frozenset[str] = getattr(module, "EACH", frozenset())
     parts += [_of_kind(kind, found, wanted, each=kind in each) for kind in sorted(kinds)]
     return "; ".join(part for part in parts if part)
+
+
+def _wanted(
+    module: ModuleType, views: Sequence[Plain], reported: Container[Anomaly]
+) -> Iterable[Anomaly]:
+    """The anomalies of the reference; where one of several would do, the one that is reported."""
+    if not hasattr(module, "alternatives"):
+        yield from module.reference(views)
+        return
+    for ways in module.alternatives(views):
+        yield next((way for way in ways if way in reported), ways[0])
 
 
 def _possible(

@@ -9,11 +9,18 @@ from random import Random
 
 import pytest
 
+from linkflap.harness.log.coordinators import (
+    COMPLETE_ABORT,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+)
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.oracles import random_runs
 from tests.oracles.agreement import REFERENCES, disagreement, findings
-from tests.unit.checks.histories import Log, send, uid, view
+from tests.unit.checks.coordinator_logs import coordinator, data
+from tests.unit.checks.histories import Log, but, send, uid, view
 
 SEEDS, FAITHFUL = range(90), range(1000, 1020)
 NIGHTLY, MOST = 2000, 10_000
@@ -55,6 +62,21 @@ def test_a_disagreement_is_reported() -> None:
     assert disagreement("lost-write", [replace(rows[0], data={"records": 1})], lost)
     crashed = replace(rows[0], finding="crashed", data={"traceback": "it crashed"})
     assert disagreement("lost-write", [crashed], lost) == "it crashed"
+
+
+def test_any_marker_whose_inversion_explains_the_decisions_may_be_named() -> None:
+    """Decided are an abort, and a commit that need not have its marker; before them decisions are
+    compacted. So either of two COMMIT markers may be the one that should be an ABORT."""
+    undone = (ONGOING, PREPARE_ABORT, COMPLETE_ABORT)
+    decided = but(coordinator(*undone, ONGOING, PREPARE_COMMIT), compacted={"A": 1})
+    views = [decided, data("commit", "commit")]
+    rows = [r for r in findings(REGISTRY["internal-topics"], views) if r.finding == "found"]
+    assert [(row.kind, row.offset) for row in rows] == [("outcome-disagreement", 1)]
+    for offset, accepted in ((1, True), (3, True), (2, False)):
+        moved = [replace(rows[0], offset=offset)]
+        assert (disagreement("internal-topics", moved, views) == "") == accepted
+    assert disagreement("internal-topics", [], views)
+    assert disagreement("internal-topics", [*rows, replace(rows[0], offset=3)], views)
 
 
 @pytest.mark.parametrize("name", REFERENCES)

@@ -13,6 +13,8 @@ These names are optional:
     possible(view)      destinations that the check judges as a whole: (cluster, topic, partition),
                         the anomalies that it may find there, and those of which it must find at
                         least one, if there are any; instead of what `reference` says there
+    alternatives(views) the anomalies of `reference`, each as a list of all that explain the logs as
+                        well; the check must name one of them
     KNOWS_TORN          the reference looks across partitions, and itself decides what a torn log
                         proves
 

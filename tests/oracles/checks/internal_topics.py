@@ -28,7 +28,13 @@ KINDS = frozenset(
 
 
 def reference(views: Sequence[Plain]) -> list[Anomaly]:
-    found: list[Anomaly] = []
+    return [ways[0] for ways in alternatives(views)]
+
+
+def alternatives(views: Sequence[Plain]) -> list[list[Anomaly]]:
+    """What is wrong, each with every place where it can be: of several markers of one producer,
+    inverting any of them may make all agree with the decisions."""
+    found: list[list[Anomaly]] = []
     states = [plain for plain in views if plain.topic == "__transaction_state"]
     for cluster in sorted({r.cluster for plain in views for r in plain.replicas}):
         found += _outcomes(cluster, views, states)
@@ -48,7 +54,9 @@ def _sound(plain: Plain, cluster: str) -> PlainLog | None:
     return None if _alone(log) or lacks or log.end < log.high_watermark else log
 
 
-def _outcomes(cluster: str, views: Sequence[Plain], states: Sequence[Plain]) -> Iterator[Anomaly]:
+def _outcomes(
+    cluster: str, views: Sequence[Plain], states: Sequence[Plain]
+) -> Iterator[list[Anomaly]]:
     logs = [(plain, plain.final(cluster)) for plain in states]
     logs = [(plain, log) for plain, log in logs if log is not None]
     if not logs or any(_sound(plain, cluster) is None for plain, _ in logs):
@@ -61,13 +69,14 @@ def _outcomes(cluster: str, views: Sequence[Plain], states: Sequence[Plain]) -> 
     for plain, log in logs:
         assert log is not None
         yield from (
-            plain.anomaly("impossible-state", cluster, at) for at in impossible(plain, cluster, log)
+            [plain.anomaly("impossible-state", cluster, at)]
+            for at in impossible(plain, cluster, log)
         )
         for state in states_of(plain, cluster):
             pid = state.producer_id
             if state.producer_epoch >= 0:
                 lowest[pid] = min(state.producer_epoch, lowest.get(pid, state.producer_epoch))
-    yield from _shared(cluster, states)
+    yield from ([anomaly] for anomaly in _shared(cluster, states))
     for plain in views:
         if plain.topic in ("__transaction_state", "__cluster_metadata"):
             continue
@@ -93,7 +102,7 @@ def _shared(cluster: str, states: Sequence[Plain]) -> Iterator[Anomaly]:
 def _compared(
     plain: Plain, log: PlainLog, own: Sequence[Any], rows: Sequence[dict[str, Any]],
     lowest: dict[int, int], *, every: bool, start: bool,
-) -> Iterator[Anomaly]:  # fmt: skip
+) -> Iterator[list[Anomaly]]:  # fmt: skip
     """The markers of one log, by producer id and epoch, with what was decided."""
     first: dict[int, int] = {}
     # No producer has an epoch below 0, so such a marker says nothing of what was before another.
@@ -112,8 +121,9 @@ def _compared(
         again = written_again(log, mine)
         if can_agree(wanted, mine, again, every=has_all, from_start=whole):
             continue
-        for kind, at in _difference(wanted, mine, again, has_all=has_all, whole=whole):
-            yield plain.anomaly(kind, log.cluster, at)
+        ways = _difference(wanted, mine, again, has_all=has_all, whole=whole)
+        if ways:
+            yield [plain.anomaly(kind, log.cluster, at) for kind, at in ways]
 
 
 def _last_shared(pid: int, own: Sequence[Any], rows: Sequence[dict[str, Any]]) -> int:
@@ -135,13 +145,16 @@ def _difference(
         return exactly(wanted, mine)
     if whole and len(mine) < sum(row["complete"] for row in wanted):
         return [("marker-missing", -1)]
-    # One opposite or missing marker, the last one that it can be, explains more than an alignment
-    # from the beginning, which may be lost.
+    # One opposite or missing marker explains more than an alignment from the beginning, which may
+    # be lost.
+    opposite = []
     for n in reversed(range(len(mine))):
         turned = [*mine[:n], _turned(mine[n]), *mine[n + 1 :]]
         left = [m for m in again if m is not mine[n]]
         if can_agree(wanted, turned, left, every=has_all, from_start=whole):
-            return [("outcome-disagreement", mine[n].base_offset)]
+            opposite.append(("outcome-disagreement", mine[n].base_offset))
+    if opposite:
+        return opposite
     for n in range(len(wanted)):
         others = [*wanted[:n], *wanted[n + 1 :]]
         if mine and can_agree(others, mine, again, every=has_all, from_start=whole):
