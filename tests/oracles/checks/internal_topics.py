@@ -32,8 +32,8 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def alternatives(views: Sequence[Plain]) -> list[list[Anomaly]]:
-    """What is wrong, each with every place where it can be: of several markers of one producer,
-    inverting any of them may make all agree with the decisions."""
+    """What is wrong, each in all ways that explain the logs: of several markers of one producer,
+    inverting any of them may make all agree with the decisions, or one more marker may."""
     found: list[list[Anomaly]] = []
     states = [plain for plain in views if plain.topic == "__transaction_state"]
     for cluster in sorted({r.cluster for plain in views for r in plain.replicas}):
@@ -146,19 +146,20 @@ def _difference(
     if whole and len(mine) < sum(row["complete"] for row in wanted):
         return [("marker-missing", -1)]
     # One opposite or missing marker explains more than an alignment from the beginning, which may
-    # be lost.
-    opposite = []
+    # be lost. The logs do not say which, if several would do.
+    ways = []
     for n in reversed(range(len(mine))):
         turned = [*mine[:n], _turned(mine[n]), *mine[n + 1 :]]
         left = [m for m in again if m is not mine[n]]
         if can_agree(wanted, turned, left, every=has_all, from_start=whole):
-            opposite.append(("outcome-disagreement", mine[n].base_offset))
-    if opposite:
-        return opposite
+            ways.append(("outcome-disagreement", mine[n].base_offset))
     for n in range(len(wanted)):
         others = [*wanted[:n], *wanted[n + 1 :]]
         if mine and can_agree(others, mine, again, every=has_all, from_start=whole):
-            return [("marker-missing", -1)]
+            ways.append(("marker-missing", -1))
+            break
+    if ways:
+        return ways
     extra = not wanted or (has_all and len(mine) > len(wanted))
     kind = "marker-unexplained" if extra else "outcome-disagreement"
     return [(kind, mine[-1].base_offset)] if mine else []
