@@ -641,10 +641,11 @@ def _schedule(
                 reader.fail(
                     (*at, "target"), f"{table.fault} cannot be applied to {target!r}: {reason}"
                 )
-            seconds = _seconds(reader, at, table, rng)
-            spec = FaultSpec(
-                **msgspec.structs.asdict(table) | {"id": id, "target": target, "at": seconds}
-            )
+            times = {
+                name: _seconds(reader, (*at, name), value, rng)
+                for name, value in {"at": table.at, "duration": table.duration}.items()
+            }
+            spec = FaultSpec(**msgspec.structs.asdict(table) | {"id": id, "target": target} | times)
             reader.placed((*at, "options"), partial(check_options, spec))
             yield spec
 
@@ -656,13 +657,13 @@ def _targets(table: FaultTable, topology: Topology) -> Iterable[tuple[str, str]]
     return [(id_of(table.id, link, topology), link.name) for link in topology.links]
 
 
-def _seconds(reader: Reader, at: tuple[str, int], table: FaultTable, rng: random.Random) -> float:
-    """When a fault begins: as the file says, or chosen by the seed between two times."""
-    if not isinstance(table.at, list):
-        return table.at
-    if table.at[0] > table.at[1]:
-        reader.fail((*at, "at"), f"at is {table.at}; write the earlier time first")
-    return round(rng.uniform(*table.at), 2)
+def _seconds(reader: Reader, at: KeyPath, given: float | list[float], rng: random.Random) -> float:
+    """The time of a fault: as the file says, or chosen by the seed between two times."""
+    if not isinstance(given, list):
+        return given
+    if given[0] > given[1]:
+        reader.fail(at, f"{at[-1]} is {given}; write the smaller number first")
+    return round(rng.uniform(*given), 2)
 
 
 def _checks(reader: Reader, file: ScenarioFile) -> Iterable[str]:

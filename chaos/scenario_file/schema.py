@@ -117,14 +117,14 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
 
 class FaultTable(Table, frozen=True, kw_only=True):
     """One fault, `at` seconds after the workload began (or after the faults that `when` names), for
-    `duration` seconds. `at = [3.0, 5.0]`: the seed chooses a time between the two. With the target
-    `{link}` every link has this fault."""
+    `duration` seconds. `at = [3.0, 5.0]`: the seed chooses a time between the two; `duration`
+    likewise. With the target `{link}` every link has this fault."""
 
     id: FileName
     fault: Name
     target: Name
     at: Seconds | Between = 0.0
-    duration: Seconds = 0.0
+    duration: Seconds | Between = 0.0
     when: When = "always"
     options: dict[str, Option] = {}
 
@@ -248,7 +248,7 @@ KEYS: Final[Mapping[type[Table], tuple[str, Mapping[str, str]]]] = {
             "fault": "its kind (linkflap list faults)",
             "target": "a link (A->B), a path of clients (*->A), a broker (A/1) or a cluster",
             "at": "seconds after the start, or after `when`; [3.0, 5.0]: the seed chooses",
-            "duration": "seconds until it is healed",
+            "duration": "seconds until it is healed; [3.0, 4.0]: the seed chooses",
             "when": "other faults and triggers that it waits for (linkflap list triggers)",
             "options": "options of the kind (linkflap list options)",
         },

@@ -36,11 +36,10 @@ CODED: Final[Mapping[str, Builder]] = {
     "link-flap": coded.link_flap,
     "half-open": coded.half_open,
     "chain-flap": coded.chain_flap,
-    "failback-divergence": coded.failback_divergence,
     "region-loss": coded.region_loss,
     "broker-loss": coded.broker_loss,
 }
-_NEED_A_LINK: Final = ("link-flap", "chain-flap", "failback-divergence", "region-loss")
+_NEED_A_LINK: Final = ("link-flap", "chain-flap", "region-loss")
 """Of those; a file needs a link where it names one."""
 SCENARIOS: Final[Mapping[str, Builder]] = MappingProxyType(
     {**CODED, **{path.stem: partial(_of_file, path.stem) for path in sorted(FILES.glob("*.toml"))}}

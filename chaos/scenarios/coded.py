@@ -350,66 +350,6 @@ def _of_hop(link: LinkSpec, rng: random.Random) -> Iterator[FaultSpec]:
         before = (id_,)
 
 
-def failback_divergence(request: ScenarioRequest) -> Scenario:
-    """A->B: the link is cut, A takes more writes and dies; clients fail over to B; the mirror is
-    reversed; clients come back.
-
-    Guarantee at stake: the failback truncates A's log exactly where the two diverge, no more and no
-    less (KIP-1279, failback: the last mirrored offset in its draft, the last mirror epoch since;
-    option failback_point). The tail that was never mirrored is on A until then, as its capture
-    before the truncation shows, and on neither cluster afterwards. A violation looks like a record
-    of that tail behind the truncation, or like a missing record before it. A group of A has
-    committed an offset of that tail: when it is back on A, it must not skip what is there now.
-    """
-    rng = request.rng
-    topology = request.topology or parse("A->B")
-    link = topology.links[0]
-    back = f"{link.destination}->{link.source}"
-    cut_at = round(rng.uniform(3.0, 4.5), 2)
-    return request.scenario(
-        topology,
-        name="failback-divergence",
-        about=(
-            f"{link.name}; the link is cut, {link.source} takes more writes and dies; the "
-            "failback truncates what was never mirrored"
-        ),
-        workloads=default_workloads(topology, link.source),
-        schedule=(
-            FaultSpec(
-                id="cut",
-                fault="link-cut",
-                target=link.name,
-                at=cut_at,
-                duration=round(rng.uniform(3.0, 4.0), 2),
-                when=SEEN_ON_BOTH_SIDES,
-            ),
-            replace(
-                source_killed(link, round(rng.uniform(1.0, 1.5), 2), "away"),
-                when=f"during:cut and {OPEN} and group-ahead",
-            ),
-            FaultSpec(
-                id="reverse",
-                fault="mirror-reverse",
-                target=link.name,
-                at=round(rng.uniform(2.0, 3.0), 2),
-                duration=0.0,
-                when="after:away,cut",
-            ),
-            # Only then may A's coordinator abort the open transactions of its dead clients: it
-            # appends its own markers.
-            FaultSpec(
-                id="home",
-                fault="failover-planned",
-                target=back,
-                at=1.0,
-                duration=0.0,
-                when="after:reverse",
-            ),
-        ),
-        duration=12.0,
-    )
-
-
 def region_loss(request: ScenarioRequest) -> Scenario:
     """A<->B: clients write on both; A is killed for good with transactions open, and its clients
     continue on B.

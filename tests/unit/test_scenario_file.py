@@ -224,15 +224,17 @@ def test_a_file_for_any_topology_names_its_clusters_and_breaks_every_link(tmp_pa
 
 
 def test_the_seed_chooses_times_between_two(tmp_path: Path) -> None:
-    path = made(tmp_path, ANY_TOPOLOGY)
-    chosen = [read(path, seed=seed).schedule[0].at for seed in range(20)]
-    assert all(1.0 <= at <= 2.0 for at in chosen)
-    assert len(set(chosen)) > 10
+    path = made(tmp_path, ANY_TOPOLOGY.replace("duration = 1.0", "duration = [3.0, 4.0]"))
+    chosen = [read(path, seed=seed).schedule[0] for seed in range(20)]
+    assert all(1.0 <= fault.at <= 2.0 and 3.0 <= fault.duration <= 4.0 for fault in chosen)
+    assert len({fault.at for fault in chosen}) > 10
+    assert len({fault.duration for fault in chosen}) > 10
     assert read(path, seed=5) == read(path, seed=5)
 
 
 ANY_MISTAKES = [
-    ("[1.0, 2.0]", "[2.0, 1.0]", "at is [2.0, 1.0]; write the earlier time first"),
+    ("[1.0, 2.0]", "[2.0, 1.0]", "at is [2.0, 1.0]; write the smaller number first"),
+    ("duration = 1.0", "duration = [2.0, 1.0]", "duration is [2.0, 1.0]; write the smaller number"),
     ("[1.0, 2.0]", "[1.0]", "fault.0.at is wrong: expected `array` of length >= 2"),
     ("abort_share", "abort_shares", "there is no option of default 'abort_shares'"),
     ('"{home}"', '"{homes}"', "there is no cluster '{homes}'"),
