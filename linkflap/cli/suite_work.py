@@ -170,10 +170,12 @@ def _explore(folder: SuiteFolder) -> None:
         works = Workers(
             jobs=plan.jobs, batch=1 if plan.name == rounds.SOAK else plan.batch, runtime=runtime
         )
+        suite = Suite(folder=folder, works=works, say=say)
         if not plan.fresh:
-            works.record = ends.enter_context(closing(rounds.Rounds(folder))).start
+            kept = ends.enter_context(closing(rounds.Rounds(folder)))
+            works.record, suite.fits = kept.start, kept.fits
         ends.callback(works.close)
-        Suite(folder=folder, works=works, say=say).run()
+        suite.run()
     if plan.replays:
         with closing(Workers(jobs=plan.jobs, batch=plan.batch, runtime=runtime)) as replays:
             triage(folder, replays, say)

@@ -179,15 +179,22 @@ class Rounds:
         owner.round = Round(number=number, folder=folder, child=owner.child, answer=answer)
         return owner.round
 
+    def fits(self, made: Scenario) -> bool:
+        """Whether a process is free whose clusters have the shape of this scenario's."""
+        return not needs_own(made) and self._free_owner(made) is not None
+
+    def _free_owner(self, made: Scenario) -> _Owner | None:
+        shape = made.topology, made.mirror.kind
+        free = (owner for owner in self._owners if owner.free)
+        return next((owner for owner in free if (owner.topology, owner.mirror) == shape), None)
+
     def _owner_for(self, made: Scenario, runtime: str) -> _Owner:
-        """A free process with clusters of this shape; else a new one, in the place of another that
-        is free."""
-        free = [owner for owner in self._owners if owner.free]
-        for owner in free:
-            if (owner.topology, owner.mirror) == (made.topology, made.mirror.kind):
-                return owner
+        """A free process with clusters of this shape; else a new one, in the place of all others
+        that are free."""
+        if (found := self._free_owner(made)) is not None:
+            return found
         for owner in self._owners:
-            if owner in free or not owner.child.alive:
+            if owner.free or not owner.child.alive:
                 owner.let_go()
         self._owners = [owner for owner in self._owners if owner.child.alive]
         self._owners.append(self._begun(made, runtime))

@@ -18,10 +18,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from linkflap.chaos.generator import baseline, generate
+from linkflap.chaos.generator import Coverage, baseline, cells_of, generate
 from linkflap.harness.machine.children import Child, module, spawn
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
@@ -283,6 +284,9 @@ class Workers:
 
 BASELINE: Final = 0
 """The number of the run without faults."""
+AHEAD: Final = 12
+"""How many runs are drawn at a time. Of these, runs whose clusters are there go first: more runs
+would save more starts, and leave a short suite with fewer shapes."""
 Say = Callable[[str], None]
 
 
@@ -293,7 +297,9 @@ class Suite:
     folder: SuiteFolder
     works: Workers
     say: Say
-    given: tuple[Path, ...] = ()
+    fits: Callable[[Scenario], bool] | None = None
+    """Whether free clusters have the shape of a scenario's; None if no clusters are kept."""
+    _drawn: dict[int, Scenario] = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
     _before: float = 0.0
     _begun: set[int] = field(default_factory=set)
@@ -335,20 +341,32 @@ class Suite:
 
     def _next(self) -> int:
         """Chooses the next run and writes its scenario file. Returns its number."""
-        plan = self.folder.plan
-        part, of = plan.shard
-        number = next(n for n in range(part, 1 << 31, of) if n not in self._begun)
-        self.folder.write_scenario(number, self._made(number))
+        if not self._drawn:
+            self._draw()
+        fits = self.fits or (lambda made: False)
+        number = next((n for n, made in self._drawn.items() if fits(made)), min(self._drawn))
+        self.folder.write_scenario(number, self._drawn.pop(number))
         self._begun.add(number)
         return number
 
-    def _made(self, number: int) -> Scenario:
+    def _draw(self) -> None:
+        """Draws the next runs. Each counts the cells of those before it as covered."""
+        plan, coverage = self.folder.plan, self.folder.coverage
+        most = AHEAD if self.fits else 1
+        if plan.runs:
+            most = min(most, plan.runs - len(self._begun))
+        numbers = (n for n in range(plan.shard[0], 1 << 31, plan.shard[1]) if n not in self._begun)
+        for number in islice(numbers, most):
+            self._drawn[number] = made = self._made(number, coverage)
+            coverage = coverage.with_run(cells_of(made))
+
+    def _made(self, number: int, coverage: Coverage) -> Scenario:
         plan = self.folder.plan
         if plan.given:
             return self.folder.given(number)
         if number == BASELINE:
             return baseline(plan.seed, plan.bounds)
-        return generate(plan.seed, number, self.folder.coverage, plan.bounds, guided=plan.guided)
+        return generate(plan.seed, number, coverage, plan.bounds, guided=plan.guided)
 
     def _begin(self, number: int) -> None:
         folder = self.folder.run_path(number)

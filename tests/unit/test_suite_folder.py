@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,6 +25,7 @@ from linkflap.cli.suite import LASTS
 from linkflap.cli.suite import suite as suite_command
 from linkflap.cli.suite_work import full_disk_named
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.scenario import Scenario
 from linkflap.suite import page, regression, work
 from linkflap.suite.failures import REPORT, FailureReport, failures
 from linkflap.suite.folder import FORMAT, Plan, RunResult, SuiteFolder, seconds
@@ -143,6 +145,27 @@ def test_a_suite_begins_with_the_baseline_and_keeps_what_failed(folder: SuiteFol
     assert verdict_of(folder.results) == "invalid"
     assert "| lost-write:lost-write | 2 |  | 2 |" in summary(folder)
     assert len(said) == 6
+
+
+def test_runs_whose_clusters_are_there_go_first(tmp_path: Path) -> None:
+    bounds = GeneratorBounds(topologies=("A->B", "A->B->C"))
+    plan = replace(PLAN, runs=24, jobs=1, bounds=bounds)
+    changes = {}
+    for name, kept in (("fresh", False), ("kept", True)):
+        folder, works = SuiteFolder.create(tmp_path / name, plan), Scripted(jobs=1)
+
+        def fits(made: Scenario, folder: SuiteFolder = folder, works: Scripted = works) -> bool:
+            last = works.started[-1:]
+            return any(folder.scenario(n).topology == made.topology for n in last)
+
+        suite = Suite(folder=folder, works=cast(Workers, works), say=lambda text: None)
+        suite.fits = fits if kept else None
+        suite.run()
+        assert sorted(works.started) == [*range(24)]
+        assert sorted(works.started[:12]) == [*range(12)]  # a draw is played before the next one
+        shapes = [len(folder.scenario(n).topology.clusters) for n in works.started]
+        changes[name] = sum(one != other for one, other in pairwise(shapes))
+    assert changes["kept"] <= 3 < changes["fresh"]
 
 
 @pytest.mark.parametrize("dies", range(0, 14, 2))
