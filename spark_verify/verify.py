@@ -118,7 +118,9 @@ def _findings(
 ) -> list[FindingRow]:
     try:
         with session.ended_if_stopped():
-            return job.judged(spark, plans, checks, watched=JobWatch(spark.sparkContext, tell))
+            rows = job.judged(spark, plans, checks, watched=JobWatch(spark.sparkContext, tell))
+            session.keep_classes()
+            return rows
     except (Py4JError, PySparkException, pa.ArrowException, OSError, EOFError) as error:
         if interrupts.asked():
             # the signal went to the whole group: Spark died of it, and no verdict is due

@@ -154,15 +154,55 @@ def is_partial(path: Path) -> bool:
 
 
 def _fill(final: Path, make: Callable[[Path], None], doing: str) -> None:
-    # We hold the lock: whatever lies here was left by a process that was killed.
-    for left in final.parent.glob(f".{final.name}.partial-*"):
-        shutil.rmtree(left, ignore_errors=True)
     LOG.info("first use: %s", doing)
-    cleanup.start_watchdog()
-    partial = Path(tempfile.mkdtemp(prefix=f".{final.name}.partial-", dir=final.parent))
-    ledger.add_folder(partial)
+    partial = _partial_of(final)
     try:
         make(partial)
         partial.rename(final)
     finally:
         ledger.remove_folder(partial)
+
+
+def _partial_of(final: Path) -> Path:
+    """An empty folder beside `final`, which does not outlive this process. The caller holds the
+    lock: whatever is left there is of a process that was killed."""
+    for left in final.parent.glob(f".{final.name}.partial-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    cleanup.start_watchdog()
+    partial = Path(tempfile.mkdtemp(prefix=f".{final.name}.partial-", dir=final.parent))
+    ledger.add_folder(partial)
+    return partial
+
+
+class BegunEntry:
+    """An entry of the cache that is made beside other work, for which nobody waits."""
+
+    def __init__(self, final: Path, lock: FileLock) -> None:
+        self._final, self._lock, self.folder = final, lock, _partial_of(final)
+
+    def end(self, *, complete: bool) -> None:
+        """Puts the folder in its place if it is complete, else removes it."""
+        try:
+            if complete:
+                self.folder.rename(self._final)
+        finally:
+            ledger.remove_folder(self.folder)
+            self._lock.release()
+
+
+def begun(name: str) -> BegunEntry | None:
+    """The entry `name`, to be filled and ended by the caller; None where it is there already, or
+    another process makes it. Raises SetupError where the file system has an error."""
+    final = folder() / name
+    try:
+        final.parent.mkdir(mode=0o700, exist_ok=True)
+        lock = FileLock(final.parent / f".{final.name}.lock", thread_local=False)
+        lock.acquire(timeout=0)
+        if not final.is_dir():
+            return BegunEntry(final, lock)
+        lock.release()
+    except Timeout:
+        return None
+    except OSError as error:
+        raise SetupError(f"{final} cannot be made ({error.strerror or error})") from error
+    return None

@@ -123,6 +123,9 @@ def fetch(releases: Sequence[str]) -> int:
         click.echo(f"Kafka {release}: {len(made.kafka.jars)} jars, Java {made.java.major}")
     click.echo(f"toxiproxy-server: {toxiproxy_server()}")
     session.warm().result()
+    session.keep_classes()
+    session.tell_what_is_written()
+    session.close()
     click.echo(f"cache: {cache.folder()}")
     return 0
 
@@ -161,15 +164,17 @@ def main() -> NoReturn:
         with contextlib.suppress(EnvironmentFailure):  # the failure to write was reported above
             sys.stdout.flush()
         sys.stderr.flush()
-        spark = sys.modules.get("linkflap.spark_verify.spark.session")
-        if spark:
-            # All output is written. pyspark's threads may print errors when their JVM ends: they
-            # are dropped.
+    spark = sys.modules.get("linkflap.spark_verify.spark.session")
+    if spark:
+        # All output is written. pyspark's threads may print errors when their JVM ends: they
+        # are dropped.
+        spark.tell_what_is_written()
+        with contextlib.suppress(KeyboardInterrupt):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             spark.close()
-        # Not sys.exit: it waits for every thread of every library, and one may hang in a client
-        # whose broker is gone.
-        os._exit(code)
+    # Not sys.exit: it waits for every thread of every library, and one may hang in a client whose
+    # broker is gone.
+    os._exit(code)
 
 
 def exit_code(*, debug: bool) -> int:

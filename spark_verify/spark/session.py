@@ -8,10 +8,10 @@ for a job of seconds. The JVM exits when it is out of memory: an OutOfMemoryErro
 own threads would leave a job without an answer forever. `spark_verify.spark.masters` decides where
 the work is done.
 
-A class archive halves the cost of the JVM's start and of its first query. It is made once per Java
-and pyspark, when Spark is first used, by a JVM that runs the verifier's query and exits normally:
-`python -m linkflap.spark_verify.spark.session JAVA MAJOR OPTION…`. It is optional: if it cannot be
-made or used, Spark starts without it.
+A class archive halves the cost of the JVM's start and of its first query. There is one per Java and
+pyspark. While there is none, the first JVM that has judged writes it when it ends (`keep_classes`):
+the verdict is there by then. It is optional: if it cannot be written or used, Spark starts without
+it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache as remembered
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Final
@@ -44,12 +43,12 @@ from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from linkflap.harness.machine import cache, children, cleanup, ledger, process_identity
+from linkflap.harness.machine import cache, cleanup, ledger, process_identity
 from linkflap.harness.machine.java import Java, java_for, with_archive, writing_archive
+from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, SetupError
 from linkflap.harness.model.wait import until
 from linkflap.spark_verify.spark import job, masters, pandas_free
-from linkflap.spark_verify.spark.job import JobWatch
 
 _OUT_OF_MEMORY: Final = 3
 """Exit status of -XX:+ExitOnOutOfMemoryError."""
@@ -151,8 +150,8 @@ def cause(printed: str) -> str:
 _MADE_WITHIN: Final = 120.0
 _WARM_WITHIN: Final = 900.0
 _ARCHIVED: Final = 300.0
-"""Seconds for a JVM to write its classes, some hundred MiB, when it ends; or for all of it, on a
-machine with much else to do."""
+"""Seconds for a JVM to write its classes, some hundred MiB, on a machine with much else to do."""
+_ENDS_WITHIN: Final = 10.0
 _MOURNED: Final = 10.0
 """Seconds within which a JVM ends after it broke its connection."""
 STOPPED_WITHIN: Final = 30.0
@@ -168,6 +167,9 @@ _room = contextlib.ExitStack()
 """The folder of the present JVM: everything that Spark writes is in it, and is removed with the
 JVM, or with this process."""
 _leaving = False
+_archive: cache.BegunEntry | None = None
+"""The class archive that the present JVM writes if it ends by itself."""
+_has_judged = False
 
 
 def warm() -> Future[SparkSession]:
@@ -213,17 +215,30 @@ def session(master: str = masters.LOCAL, settings: Mapping[str, str] | None = No
         ) from None
 
 
-def train(java: Java, archive: Sequence[str]) -> None:
-    """Starts a JVM with options that make it write a class archive, runs the verifier's query in it
-    and ends it in good order."""
-    spark = _start(masters.LOCAL, {}, java, archive)
-    with JobWatch(spark.sparkContext, lambda *_: None) as watch:
-        job.warm_up(spark)
-        watch.look()
-    close(within=_ARCHIVED)
+def keep_classes() -> None:
+    """The JVM has loaded what a verdict needs: at its end it writes a class archive, if there is
+    none yet."""
+    global _has_judged
+    _has_judged = True
 
 
-def close(*, within: float = 10.0) -> None:
+def tell_what_is_written() -> None:
+    """Says why `close` takes longer, where the JVM writes a class archive."""
+    if _jvm is not None and _writes(_jvm):
+        LOG.info(
+            "first use: Spark's classes are written to the cache, so that it starts faster (10 s "
+            "on an idle machine, once per Java and pyspark); Ctrl-C leaves that out"
+        )
+
+
+def _writes(jvm: subprocess.Popen[bytes]) -> bool:
+    """Whether the JVM is to write its class archive: it has judged, and nobody waits for the end of
+    this process."""
+    judged = _archive is not None and _has_judged
+    return judged and jvm.poll() is None and not interrupts.asked()
+
+
+def close() -> None:
     """Ends Spark and its JVM; safe to call twice, and when it never started."""
     global _started, _jvm
     with _lock:
@@ -246,7 +261,7 @@ def close(*, within: float = 10.0) -> None:
         gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
         if gateway is not None:
             gateway.shutdown()
-        _end(jvm, within)
+        _end(jvm)
         # Of a JVM that was ended, pyspark could not clear them.
         SparkContext._active_spark_context = None
         SparkSession._instantiatedSession = None
@@ -261,20 +276,36 @@ def _leave() -> None:
     global _leaving
     with _lock:
         _leaving = True
-    close()
+    with contextlib.suppress(KeyboardInterrupt):  # nothing is left to be interrupted
+        close()
 
 
-def _end(jvm: subprocess.Popen[bytes], within: float) -> None:
+def _end(jvm: subprocess.Popen[bytes]) -> None:
+    """Ends the JVM. One that writes a class archive when it ends is waited for, or is killed
+    first."""
+    global _archive
+    keeps = _writes(jvm)
+    archive, _archive = _archive, None
     identity = process_identity.identify(jvm.pid)
-    if jvm.stdin is not None:
-        jvm.stdin.close()
     try:
-        jvm.wait(within)
+        if archive and not keeps:
+            jvm.kill()
+        if jvm.stdin is not None:
+            jvm.stdin.close()
+        jvm.wait(_ARCHIVED if archive else _ENDS_WITHIN)
     except subprocess.TimeoutExpired:
-        jvm.kill()
-        jvm.wait()
-    if identity is not None:
-        ledger.remove_child(identity)
+        pass
+    except KeyboardInterrupt:
+        if not archive:  # else it leaves out the archive, no more
+            raise
+    finally:
+        if jvm.poll() is None:
+            jvm.kill()
+            jvm.wait()
+        if archive:
+            archive.end(complete=keeps and jvm.returncode == 0)
+        if identity is not None:
+            ledger.remove_child(identity)
 
 
 def _fill(
@@ -320,13 +351,8 @@ def _executors_need(printed: str) -> str:
     return "see --master in linkflap docs scale"
 
 
-def _start(
-    master: str,
-    given: Mapping[str, str],
-    java: Java | None = None,
-    archive: Sequence[str] | None = None,
-) -> SparkSession:
-    """A new session. `archive`: options of the JVM that stand in for the use of a class archive."""
+def _start(master: str, given: Mapping[str, str]) -> SparkSession:
+    """A new session."""
     masters.check(master)
     if find_spec("pandas") is None:  # pyspark would ask for this even where it is not needed
         pandas_free.settle()
@@ -336,7 +362,7 @@ def _start(
     os.environ["SPARK_LOCAL_IP"] = masters.address(master)
     # py4j logs the trace of every exception that it raises: pages of them when the JVM dies.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    _open_gateway(given.get(masters.DRIVER_MEMORY, masters.HEAP), java, archive)
+    _open_gateway(given.get(masters.DRIVER_MEMORY, masters.HEAP))
     builder = SparkSession.builder.master(master)
     for name, value in masters.settings(master, given).items():
         builder = builder.config(name, value)
@@ -347,13 +373,11 @@ def _start(
     return spark
 
 
-def _open_gateway(
-    heap: str = masters.HEAP, java: Java | None = None, archive: Sequence[str] | None = None
-) -> None:
+def _open_gateway(heap: str = masters.HEAP) -> None:
     """Starts the JVM and tells pyspark where its gateway is."""
     global _jvm
-    java = java or java_for("4")  # Spark needs Java 17 or later, like Kafka 4
-    options = [f"-Xmx{heap}", *(archive_options(java) if archive is None else archive)]
+    java = java_for("4")  # Spark needs Java 17 or later, like Kafka 4
+    options = [f"-Xmx{heap}", *archive_options(java)]
     folder = _room.enter_context(cleanup.temporary_folder("linkflap-spark-"))
     gateway = folder / "gateway"
     printed = folder / "printed"
@@ -460,9 +484,7 @@ def reason_of_failure(error: BaseException) -> str:
     return cause(str(error))
 
 
-_OWN: Final = "linkflap.spark_verify.spark.session"
 _ARCHIVE: Final = "spark"
-_NOT_MADE: Final = "refused"
 
 
 @remembered
@@ -475,20 +497,18 @@ def class_path() -> str:
 
 
 def archive_options(java: Java) -> list[str]:
-    """Options with which a JVM uses the archive, made now if there is none yet; none where it
-    cannot be made."""
+    """Options with which a JVM uses the class archive, or writes it when it ends; none where
+    another process writes it, or this Java wrote none."""
+    global _archive
+    name = _archive_name(java)
     try:
-        folder = cache.once(
-            _archive_name(java),
-            partial(_make_archive, java),
-            doing="making a class archive for Spark, so that it starts faster (20 s on an idle "
-            "machine, once per Java and pyspark)",
-        )
-    except EnvironmentFailure as error:
+        if kept := cache.kept(name):
+            archive = kept / _ARCHIVE
+            return with_archive(java, archive) if archive.is_file() else []
+        _archive = cache.begun(name)
+    except SetupError as error:
         LOG.info("Spark starts without a class archive, some seconds slower: %s", error)
-        return []
-    archive = folder / _ARCHIVE
-    return with_archive(java, archive) if archive.is_file() else []
+    return writing_archive(java, _archive.folder / _ARCHIVE) if _archive else []
 
 
 def _archive_name(java: Java) -> str:
@@ -498,31 +518,3 @@ def _archive_name(java: Java) -> str:
     state = f"{java.path}{java.path.stat().st_mtime_ns}{jars}"
     digest = hashlib.sha256(state.encode()).hexdigest()
     return f"archives/spark{pyspark.__version__}-java{java.major}-{digest[:12]}"
-
-
-def _make_archive(java: Java, folder: Path) -> None:
-    """Has a process of its own run the query, in a JVM that writes the archive. A Java that writes
-    none is not asked again."""
-    archive, printed = folder / _ARCHIVE, folder / _NOT_MADE
-    command = [
-        sys.executable,
-        "-m",
-        _OWN,
-        str(java.path),
-        str(java.major),
-        *writing_archive(java, archive),
-    ]
-    status = children.run(
-        command, name="class archive of Spark", folder=folder, output=printed, within=_ARCHIVED
-    )
-    if status:
-        lines = printed.read_text(errors="replace").splitlines()
-        raise SetupError(
-            f"{java.path} did not make one ({lines[-1] if lines else f'exit status {status}'})"
-        )
-    if archive.is_file():
-        printed.unlink()
-
-
-if __name__ == "__main__":
-    train(Java(path=Path(sys.argv[1]), major=int(sys.argv[2])), sys.argv[3:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from linkflap.harness.machine import cache as cache_folders
-from linkflap.harness.machine import children, wheels
+from linkflap.harness.machine import wheels
 from linkflap.harness.machine.java import Java, java_for
 from linkflap.harness.model.errors import EnvironmentFailure, InputError, SetupError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
@@ -473,76 +472,64 @@ def test_an_old_go_is_passed_over(tmp_path: Path) -> None:
     assert not module._recent(str(tmp_path / "none" / "go"))
 
 
-# Spark's class archive is optional: if Java fails to create one, Spark runs without it.
+# Spark's class archive is written by the first JVM that has judged, when it ends.
 
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
-    """One that fails."""
     monkeypatch.setenv("LINKFLAP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(session, "_archive", None)
+    monkeypatch.setattr(session, "_has_judged", False)
     path = tmp_path / "bin" / "java"
     path.parent.mkdir()
-    path.write_text("#!/bin/sh\necho 'Error: no room for a heap' >&2\nexit 1\n")
-    path.chmod(0o755)
+    path.touch()
     return Java(path=path, major=17)
 
 
 def archives(tmp_path: Path) -> list[Path]:
-    return [
-        path
-        for path in (tmp_path / "cache" / "archives").iterdir()
-        if not path.name.startswith(".")
-    ]
+    return [path for path in (tmp_path / "cache" / "archives").iterdir() if path.is_dir()]
 
 
-def test_a_java_that_fails_is_named_and_leaves_nothing(
-    java: Java, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def ended(java: Java, at_its_end: str) -> None:
+    """Ends a process that does this with the archive when its input ends."""
+    (option,) = (w for w in session.archive_options(java) if "ArchiveClassesAtExit" in w)
+    assert cache_folders.begun(session._archive_name(java)) is None, "another one writes it, too"
+    command = ["sh", "-c", f"cat; {at_its_end}", option, option.partition("=")[2]]
+    session._end(subprocess.Popen(command, stdin=subprocess.PIPE))
+    assert session._archive is None
+
+
+def test_a_jvm_that_has_judged_writes_the_archive_that_the_next_one_uses(
+    java: Java, tmp_path: Path
 ) -> None:
-    with caplog.at_level(logging.INFO, logger="linkflap"):
-        assert session.archive_options(java) == []
-    assert any(
-        "without a class archive" in said and "no room for a heap" in said
-        for said in caplog.messages
-    ), caplog.messages
+    session.keep_classes()
+    ended(java, 'echo classes > "$1"')
+    (used,) = (Path(w.partition("=")[2]) for w in session.archive_options(java) if "File" in w)
+    assert used.read_text() == "classes\n"
+    assert archives(tmp_path) == [used.parent]
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_an_archive_that_is_not_complete_is_removed(
+    java: Java, tmp_path: Path, killed: bool
+) -> None:
+    session.keep_classes()
+    ended(java, 'echo half > "$1"; ' + ("kill -9 $$" if killed else "exit 1"))
     assert archives(tmp_path) == []
 
 
-def test_a_java_that_writes_none_is_not_asked_again(
-    java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[list[str]] = []
+def test_a_jvm_that_has_judged_nothing_is_not_waited_for(java: Java, tmp_path: Path) -> None:
+    ended(java, f'echo classes > "$1"; touch {tmp_path}/waited')
+    assert not (tmp_path / "waited").exists()
+    assert archives(tmp_path) == []
 
-    def nothing(command: list[str], **_: object) -> int:
-        asked.append(command)
-        return 0
 
-    monkeypatch.setattr(children, "run", nothing)
-    assert session.archive_options(java) == session.archive_options(java) == []
-    assert len(asked) == 1
+def test_a_java_that_writes_none_is_not_asked_again(java: Java, tmp_path: Path) -> None:
+    session.keep_classes()
+    ended(java, "true")
+    assert session.archive_options(java) == []
+    assert session._archive is None
     assert len(archives(tmp_path)) == 1
-
-
-def test_a_written_archive_is_used(
-    java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write(command: list[str], *, output: Path, **_: object) -> int:
-        (wanted,) = (
-            word.partition("=")[2]
-            for word in command
-            if word.startswith("-XX:ArchiveClassesAtExit=")
-        )
-        Path(wanted).write_bytes(b"classes")
-        output.touch()
-        return 0
-
-    monkeypatch.setattr(children, "run", write)
-    (folder,) = {
-        Path(word.partition("=")[2]).parent
-        for word in session.archive_options(java)
-        if "SharedArchiveFile" in word
-    }
-    assert [path.name for path in folder.iterdir()] == ["spark"]
-    assert folder in archives(tmp_path)
 
 
 def test_another_java_and_a_reinstalled_pyspark_have_other_archives(
