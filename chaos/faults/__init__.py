@@ -51,6 +51,7 @@ from linkflap.chaos.faults.programs import (
     ProgramDowngraded,
     ProgramRefused,
     ProgramRepeated,
+    ProgramThrottled,
     ProgramUnanswered,
 )
 from linkflap.chaos.faults.topics import PartitionsAdded, RecordsDeletion, TopicRecreated
@@ -94,6 +95,7 @@ FAULTS: Final[Mapping[str, type[FaultBase]]] = MappingProxyType(
         "program-pause": ProgramPause,
         "program-refused": ProgramRefused,
         "program-repeated": ProgramRepeated,
+        "program-throttled": ProgramThrottled,
         "program-unanswered": ProgramUnanswered,
         "records-deleted": RecordsDeletion,
         "rolling-restart": RollingRestart,

@@ -20,6 +20,7 @@ from linkflap.harness.model.interference import (
     APIS,
     ERRORS,
     LOWEST,
+    OF_TRANSACTIONS,
     REPEATABLE,
     WITH_PARTITIONS,
     Does,
@@ -67,6 +68,11 @@ def _chosen(*apis: str, about: str) -> Mapping[str, OptionAbout]:
             high=_MOST,
             about="only requests that name this partition of it; -1: any",
         ),
+        "transactional_id": OptionAbout(
+            default="",
+            takes="a transactional id",
+            about="only requests that name this transactional id (left out: any)",
+        ),
     }
 
 
@@ -112,6 +118,12 @@ class _OnTheWire(FaultBase):
         if topic and api not in WITH_PARTITIONS:
             allowed = _listed(WITH_PARTITIONS)
             return f"{api} requests name no topic; leave topic out, or choose {allowed}"
+        if values["transactional_id"] and api not in OF_TRANSACTIONS:
+            allowed = _listed(OF_TRANSACTIONS)
+            return (
+                f"{api} requests name no transactional id; leave transactional_id out, or choose "
+                f"{allowed}"
+            )
         if number(values, "partition") >= 0 and not topic:
             return "partition needs a topic; name the topic, or leave partition out"
         return None
@@ -138,6 +150,7 @@ class _OnTheWire(FaultBase):
             client=str(values["client"]),
             topic=str(values["topic"]),
             partition=int(values["partition"]),
+            transactional_id=str(values["transactional_id"]),
         )
 
     @property
@@ -222,8 +235,9 @@ class ProgramRefused(_OnTheWire):
     Bite      a client got the error: the recorder of the cluster counts them.
     Heal      the recorder reports that it refuses no more.
 
-    For a Fetch, which changes nothing at a broker, each partition of the answer gets the error. An
-    InitProducerId without a transactional id, and a Produce with acks=0, are not refused.
+    For requests that change nothing at a broker (Fetch, ListOffsets, OffsetFetch, …), the answer is
+    replaced; of a Fetch that of each partition. An InitProducerId without a transactional id, and a
+    Produce with acks=0, are not refused.
     """
 
     does = "refused"
@@ -274,6 +288,29 @@ class ProgramRepeated(_OnTheWire):
     options: ClassVar[Mapping[str, OptionAbout]] = _chosen(
         *REPEATABLE, about="requests that are sent twice"
     )
+
+
+class ProgramThrottled(_OnTheWire):
+    """Asks programs recorded on the wire to send nothing for a while, like a broker whose quota
+    they have exceeded (KIP-219).
+
+    Breaks    the client's timing: the answer to its request comes at once, with a throttle time.
+              Until that is over, nothing that it sends on this connection passes.
+    Bite      a client got such an answer: the recorder of the cluster counts them.
+    Heal      the recorder reports that it throttles no more. Requests that it still holds pass when
+              their time is over.
+    """
+
+    does = "throttled"
+    shows = "{api} throttled for {seconds:g} s"
+    options: ClassVar[Mapping[str, OptionAbout]] = {
+        **_chosen(*APIS, about="requests whose answers are throttled"),
+        "seconds": OptionAbout(default=1.0, low=0.001, high=600.0, about="the throttle time"),
+    }
+
+    @property
+    def _what(self) -> Interference:
+        return structs.replace(super()._what, seconds=number(self._values, "seconds"))
 
 
 class ProgramDowngraded(_OnTheWire):

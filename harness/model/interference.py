@@ -7,7 +7,8 @@ partition may have moved, or its disk failed, since the append),
 `TransactionStateManager.appendTransactionToLog` and `CoordinatorOperationExceptionHelper`, which
 turn an append without enough replicas into COORDINATOR_NOT_AVAILABLE, and one whose leader has
 moved into NOT_COORDINATOR. Either may have been carried out. `GroupCoordinatorService.heartbeat`
-answers without an error while its group is loaded.
+answers without an error while its group is loaded. `OffsetForLeaderEpoch` and `ListOffsets` are
+answered by `KafkaApis` and `ReplicaManager`, with the errors of a partition that is not led here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final, Literal
 
 import msgspec
 
-Does = Literal["unanswered", "delayed", "refused", "repeated", "downgraded"]
+Does = Literal["unanswered", "delayed", "refused", "repeated", "downgraded", "throttled"]
 Stage = Literal["before", "after", "either"]
 """When a broker answers with an error: before it carries the request out, after, or both."""
 
@@ -25,17 +26,22 @@ API_VERSIONS: Final = 18
 APIS: Final[Mapping[str, int]] = {
     "Produce": 0,
     "Fetch": 1,
+    "ListOffsets": 2,
     "Metadata": 3,
     "OffsetCommit": 8,
+    "OffsetFetch": 9,
     "FindCoordinator": 10,
     "JoinGroup": 11,
     "Heartbeat": 12,
+    "LeaveGroup": 13,
     "SyncGroup": 14,
     "InitProducerId": 22,
+    "OffsetForLeaderEpoch": 23,
     "AddPartitionsToTxn": 24,
     "AddOffsetsToTxn": 25,
     "EndTxn": 26,
     "TxnOffsetCommit": 28,
+    "ConsumerGroupHeartbeat": 68,
 }
 """Requests that a fault can choose, and their keys in Kafka's protocol."""
 _UNKNOWN: Final = "UNKNOWN_SERVER_ERROR"
@@ -52,6 +58,12 @@ _OF_TRANSACTIONS: Final[Mapping[str, Stage]] = {
     **_OF_COORDINATORS,
     "CONCURRENT_TRANSACTIONS": "before",
 }
+_OF_PARTITIONS_READ: Final[Mapping[str, Stage]] = {
+    "NOT_LEADER_OR_FOLLOWER": "after",
+    "UNKNOWN_TOPIC_OR_PARTITION": "after",
+    "KAFKA_STORAGE_ERROR": "after",
+    _UNKNOWN: "after",
+}
 ERRORS: Final[Mapping[str, Mapping[str, Stage]]] = {
     "Produce": {
         "NOT_LEADER_OR_FOLLOWER": "either",
@@ -62,23 +74,25 @@ ERRORS: Final[Mapping[str, Mapping[str, Stage]]] = {
         "KAFKA_STORAGE_ERROR": "either",
         _UNKNOWN: "either",
     },
-    "Fetch": {
-        "NOT_LEADER_OR_FOLLOWER": "after",
-        "UNKNOWN_TOPIC_OR_PARTITION": "after",
-        "KAFKA_STORAGE_ERROR": "after",
-        _UNKNOWN: "after",
-    },
+    "Fetch": _OF_PARTITIONS_READ,
+    "ListOffsets": _OF_PARTITIONS_READ,
+    "OffsetForLeaderEpoch": _OF_PARTITIONS_READ,
+    "FindCoordinator": {"COORDINATOR_NOT_AVAILABLE": "after", _UNKNOWN: "after"},
     "OffsetCommit": _OF_COORDINATORS,
+    "OffsetFetch": dict.fromkeys(_OF_COORDINATORS, "after"),
     "JoinGroup": _OF_COORDINATORS,
     "Heartbeat": _OF_HEARTBEATS,
     "SyncGroup": _OF_COORDINATORS,
+    "LeaveGroup": _OF_COORDINATORS,
+    "ConsumerGroupHeartbeat": _OF_COORDINATORS,
     "InitProducerId": _OF_TRANSACTIONS,
     "AddPartitionsToTxn": _OF_TRANSACTIONS,
     "AddOffsetsToTxn": _OF_TRANSACTIONS,
     "EndTxn": _OF_TRANSACTIONS,
     "TxnOffsetCommit": _OF_COORDINATORS,
 }
-"""The errors of an API, the commonest first. A Fetch has no effect: its answer is replaced."""
+"""The errors of an API, the commonest first. A request that has no effect at a broker (Fetch,
+ListOffsets, …) is always carried out, and its answer is replaced."""
 REPEATABLE: Final = (
     "Produce", "OffsetCommit", "Heartbeat", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn",
 )  # fmt: skip
@@ -88,9 +102,28 @@ JoinGroup makes a member of its own. A Produce without a producer id would be wr
 those is repeated.
 """
 WITH_PARTITIONS: Final = frozenset(
-    {"Produce", "Fetch", "OffsetCommit", "AddPartitionsToTxn", "TxnOffsetCommit"}
+    {
+        "Produce",
+        "Fetch",
+        "ListOffsets",
+        "OffsetCommit",
+        "OffsetForLeaderEpoch",
+        "AddPartitionsToTxn",
+        "TxnOffsetCommit",
+    }
 )
 """Requests that name topics and partitions."""
+OF_TRANSACTIONS: Final = frozenset(
+    {
+        "Produce",
+        "InitProducerId",
+        "AddPartitionsToTxn",
+        "AddOffsetsToTxn",
+        "EndTxn",
+        "TxnOffsetCommit",
+    }
+)
+"""Requests that name a transactional id."""
 LOWEST: Final[Mapping[str, int]] = {
     "Produce": 12,
     "Fetch": 4,
@@ -110,9 +143,10 @@ transactions are missing here for the same reason.
 
 class Interference(msgspec.Struct, frozen=True, kw_only=True):
     """`count` requests of an API (its key) from the `first` on; those of a `client` (its client.id)
-    alone, or those that name a `topic` and `partition`, where these are given. `carried_out`:
-    whether the broker gets them (`delayed`: before the `seconds`). `refused`: by `error`, as Kafka
-    names it. `downgraded`: answers to ApiVersions offer no higher `version` of `offers` (its
+    alone, or those that name a `topic` and `partition`, or a `transactional_id`, where these are
+    given. `carried_out`: whether the broker gets them (`delayed`: before the `seconds`). `refused`:
+    by `error`, as Kafka names it. `throttled`: answers ask the client to send nothing for
+    `seconds`. `downgraded`: answers to ApiVersions offer no higher `version` of `offers` (its
     key)."""
 
     does: Does
@@ -123,6 +157,7 @@ class Interference(msgspec.Struct, frozen=True, kw_only=True):
     client: str = ""
     topic: str = ""
     partition: int = -1
+    transactional_id: str = ""
     seconds: float = 0.0
     error: str = ""
     offers: int = -1

@@ -31,6 +31,7 @@ CLUSTER_FAULTS = [
     "program-pause",
     "program-refused",
     "program-repeated",
+    "program-throttled",
     "program-unanswered",
     "records-deleted",
     "rolling-restart",

@@ -47,6 +47,7 @@ from linkflap.harness.wire.recorder.interferences import (
     capped,
     nothing,
     refusal,
+    throttled,
 )
 from linkflap.harness.wire.recorder.settings import (
     FIRST_PROCESS,
@@ -448,9 +449,17 @@ def example(entity: Any) -> Any:
         hint = hints[each.name]
         if get_origin(hint) is tuple:
             (inner, _) = get_args(hint)
-            values[each.name] = (example(inner) if is_dataclass(inner) else 0,)
+            simple = "x" if inner is str else 0
+            values[each.name] = (example(inner) if is_dataclass(inner) else simple,)
         elif each.default is MISSING:
-            kinds = ((bool, False), (int, 0), (str, "x"), (bytes, b""), (timedelta, timedelta(0)))
+            kinds = (
+                (Error, Error.none),
+                (bool, False),
+                (int, 0),
+                (str, "x"),
+                (bytes, b""),
+                (timedelta, timedelta(0)),
+            )
             values[each.name] = next(
                 (v for k, v in kinds if isinstance(hint, type) and issubclass(hint, k)), None
             )
@@ -499,6 +508,8 @@ def test_acks_of_nobody_are_not_chosen_as_they_have_no_answer(wire: Wire) -> Non
         ({"client": "other"}, []),
         ({"topic": "A.other"}, []),
         ({"topic": TOPIC, "partition": 1}, []),
+        ({"transactional_id": "payments"}, [0]),
+        ({"transactional_id": "other"}, []),
     ],
 )
 def test_a_fault_chooses_by_number_client_and_partition(
@@ -508,11 +519,54 @@ def test_a_fault_chooses_by_number_client_and_partition(
     asked = []
     for number in range(4):
         program = wire.connection()
-        correlation = wire.produce(program, batch(b"1", sequence=number))
+        correlation = wire.produce(
+            program, batch(b"1", sequence=number), transactional_id="payments"
+        )
         before = wire.done
         wire.written(program, correlation, number)
         asked += [number] if wire.done > before else []
     assert asked == chosen
+
+
+@pytest.mark.parametrize("version", [9, 12])
+def test_a_throttled_client_is_answered_at_once_and_its_next_request_waits(
+    wire: Wire, version: int
+) -> None:
+    program = wire.connection()
+    wire.fault("throttled", "Produce", seconds=30.0)
+    asked = wire.produce(program, batch(b"1"), version=version)
+    wire.written(program, asked, 4, version=version)
+    answer = messages.decode_response("produce", version, bytes(wire.clients)[LENGTH.size :])
+    (part,) = answer.responses[0].partition_responses
+    assert (answer.throttle_time, part.base_offset) == (timedelta(seconds=30), 4)
+    assert ([send.outcome for send in wire.sends()], wire.done) == (["ok"], 1)
+    before = len(wire.brokers)
+    wire.produce(program, batch(b"2", sequence=1), version=version)
+    assert len(wire.brokers) == before
+    assert 29 < program.requests.waits <= 30
+
+
+@pytest.mark.parametrize("api", sorted(APIS))
+def test_every_throttled_answer_has_the_longer_time_and_nothing_else_changes(api: str) -> None:
+    name, changed = NAMES[APIS[api]], 0
+    for each in pkgutil.iter_modules(import_module(f"kio.schema.{name}").__path__):
+        version = int(each.name[1:])
+        body = example(messages.schema(name, version, "response").entity)
+        frame = bytes(messages.encode_response(name, version, 9, body))
+        view = memoryview(frame)[LENGTH.size :]
+        answer = throttled(view, APIS[api], version, 2.5)
+        if answer is None:
+            assert not hasattr(body, "throttle_time")
+            continue
+        changed += 1
+        read = messages.decode_response(name, version, answer[LENGTH.size :])
+        assert read.throttle_time == timedelta(seconds=2.5)
+        again = throttled(memoryview(answer)[LENGTH.size :], APIS[api], version, 1.0)
+        assert again == answer  # the broker's own is longer
+        assert replace(read, throttle_time=timedelta(0)) == messages.decode_response(
+            name, version, view
+        )
+    assert changed
 
 
 @pytest.mark.parametrize("version", [0, 3])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -39,6 +39,7 @@ from linkflap.harness.wire.recorder.interferences import (
     nothing,
     refusal,
     refused_fetch,
+    throttled,
 )
 from linkflap.harness.wire.recorder.reads import WireReader
 from linkflap.harness.wire.recorder.settings import Report
@@ -90,6 +91,7 @@ class WireConnection:
         self._history, self._interferences = history, interferences
         self._fates: dict[int, deque[Fate]] = defaultdict(deque)
         self._apis = {**_WRITES, **(_READS if history.reads.topics else {})}
+        self._muted_until = 0
         self._reader: WireReader | None = None
         self._report: Report = history.report
         self._report.connections += 1
@@ -107,7 +109,7 @@ class WireConnection:
         self._report.requests += 1
         api, _, _ = REQUEST_HEAD.unpack(head)
         self._interferences.saw(api)
-        if self._interferences.may(api):
+        if self._interferences.may(api) or self._muted:
             return "keep"
         return "read" if api in self._apis else "pass"
 
@@ -117,8 +119,19 @@ class WireConnection:
             return "keep"
         return "read" if correlation in self._awaited else "pass"
 
+    @property
+    def _muted(self) -> float:
+        """For how many seconds the broker does not read from this connection: it mutes a client
+        that it has throttled (KIP-219)."""
+        return max(0, self._muted_until - now()) / 1e9
+
     def _kept_request(self, frame: memoryview) -> Passage:
-        """A request that a fault may choose. It is recorded like any other."""
+        """A request that a fault may choose, or that comes while its client is throttled."""
+        passage = self._chosen(frame)
+        return replace(passage, seconds=max(passage.seconds, self._muted))
+
+    def _chosen(self, frame: memoryview) -> Passage:
+        """What a fault makes of a request. It is recorded like any other."""
         key, version, correlation = REQUEST_HEAD.unpack_from(frame)
         if key in self._apis:
             self._requested(frame)
@@ -149,6 +162,7 @@ class WireConnection:
             "delayed": self._delayed,
             "refused": self._refused_fetch,
             "downgraded": self._downgraded,
+            "throttled": self._throttled,
         }[fault.does]
         fates.append(partial(self._if_asked, name, partial(changed, name, fault, version)))
         return Passage(instead=[whole])
@@ -216,6 +230,21 @@ class WireConnection:
         if answer is None:
             self._interferences.returned(name)
             return self._as_it_is(frame)
+        return self._instead(name, fault, answer, frame)
+
+    def _throttled(
+        self, name: str, fault: Interference, version: int, frame: memoryview
+    ) -> Passage:
+        """The client gets the answer at once, and the broker nothing more of it meanwhile."""
+        try:
+            answer = throttled(frame, fault.api, version, fault.seconds)
+        except Malformed:
+            self._report.unreadable(f"answer to {NAMES[fault.api]} v{version} that is throttled")
+            answer = None
+        if answer is None:
+            self._interferences.returned(name)
+            return self._as_it_is(frame)
+        self._muted_until = now() + round(fault.seconds * 1e9)
         return self._instead(name, fault, answer, frame)
 
     def _downgraded(

@@ -7,6 +7,7 @@ sends an answer at that position of the connection, and the client's answer take
 
 from __future__ import annotations
 
+import re
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Final, get_args, get_origin, get_type_hints
 from kio.schema.errors import ErrorCode
 
 from linkflap.harness.log.layout import read_unsigned_varint
-from linkflap.harness.model.interference import API_VERSIONS, Interference
+from linkflap.harness.model.interference import API_VERSIONS, APIS, Interference
 from linkflap.harness.wire.messages import (
     LENGTH,
     REQUEST_HEAD,
@@ -33,30 +34,29 @@ from linkflap.harness.wire.recorder.settings import SEEN_EACH, SEEN_SIZE, Asked,
 PRODUCE: Final = 0
 FETCH: Final = 1
 _INIT_PRODUCER_ID: Final = 22
+_OFFSET_FETCH: Final = 9
+_FIND_COORDINATOR: Final = 10
 NAMES: Final[Mapping[int, str]] = {
-    PRODUCE: "produce",
-    FETCH: "fetch",
-    8: "offset_commit",
-    11: "join_group",
-    12: "heartbeat",
-    14: "sync_group",
-    _INIT_PRODUCER_ID: "init_producer_id",
-    24: "add_partitions_to_txn",
-    25: "add_offsets_to_txn",
-    26: "end_txn",
-    28: "txn_offset_commit",
+    key: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name, key in APIS.items()
 }
-"""kio's names of the APIs whose requests have to be read."""
+"""kio's names of the APIs that a fault can choose."""
 _PARTITIONS: Final[Mapping[int, tuple[str, str]]] = {
     PRODUCE: ("topic_data", "partition_data"),
     FETCH: ("topics", "partitions"),
+    2: ("topics", "partitions"),
     8: ("topics", "partitions"),
+    23: ("topics", "partitions"),
     24: ("v3_and_below_topics", "partitions"),
     28: ("topics", "partitions"),
 }
 """Where a request has its topics, and each of them its partitions."""
+_GROUPS_FROM: Final = 8
+_ERROR_FROM: Final = 2
+"""The first version of OffsetFetch with groups, and the first one with one error for all."""
+_THROTTLE: Final = "throttle_time"
 _INDICES: Final = ("index", "partition_index", "partition")
-_FROM_REQUEST: Final = ("name", "topic_id", *_INDICES)
+_FROM_REQUEST: Final = ("name", "topic", "topic_id", "group_id", "key", *_INDICES)
+_TRANSACTIONAL_IDS: Final = ("transactional_id", "v3_and_below_transactional_id")
 
 
 class Interferences:
@@ -116,7 +116,7 @@ class Interferences:
                 continue
             if body is None and api in NAMES:
                 body = decode_request(NAMES[api], version, frame)
-            if not _can(fault, api, body) or not _names(fault, api, body, topic):
+            if not (_can(fault, api, body) and _names(fault, api, body, topic)):
                 continue
             self._came[name] += 1
             if self._came[name] >= fault.first:
@@ -160,7 +160,9 @@ def _identified(records: bytes) -> bool:
 
 
 def _names(fault: Interference, api: int, body: Message, topic: Callable[[Message], str]) -> bool:
-    """Whether a request names the topic and partition that a fault asks for."""
+    """Whether a request names the transactional id, topic and partition that a fault asks for."""
+    if fault.transactional_id and fault.transactional_id != transactional_id(body):
+        return False
     if not fault.topic:
         return True
     topics, partitions = _PARTITIONS[api]
@@ -169,6 +171,11 @@ def _names(fault: Interference, api: int, body: Message, topic: Callable[[Messag
         and any(fault.partition in (-1, _index(each)) for each in getattr(named, partitions))
         for named in getattr(body, topics)
     )
+
+
+def transactional_id(body: Message) -> str:
+    """The transactional id in a request; empty if there is none."""
+    return next((getattr(body, n) for n in _TRANSACTIONAL_IDS if hasattr(body, n)), None) or ""
 
 
 def _index(partition: Message) -> int:
@@ -187,8 +194,19 @@ def refusal(frame: memoryview, body: Message, error: str) -> bytes:
     """A framed answer to a request, as a broker makes it that answers with an error."""
     api, version, correlation = REQUEST_HEAD.unpack_from(frame)
     entity = schema(NAMES[api], version, "response").entity
-    answer = _answer(entity, ErrorCode[error.lower()], body, _PARTITIONS.get(api, ()))
+    answer = _answer(entity, ErrorCode[error.lower()], body, _parts(api, version))
     return bytes(encode_response(NAMES[api], version, correlation, answer))
+
+
+def _parts(api: int, version: int) -> Sequence[str]:
+    """Where a request has the parts of which each gets an error in the answer."""
+    if api == _OFFSET_FETCH:
+        if version >= _GROUPS_FROM:
+            return ("groups",)
+        return () if version >= _ERROR_FROM else ("topics", "partition_indexes")
+    if api == _FIND_COORDINATOR:
+        return ("coordinator_keys",)
+    return _PARTITIONS.get(api, ())
 
 
 def _answer(entity: type, error: ErrorCode, asked: Message, path: Sequence[str]) -> Message:
@@ -196,11 +214,11 @@ def _answer(entity: type, error: ErrorCode, asked: Message, path: Sequence[str])
     hints = get_type_hints(entity)
     values: dict[str, object] = {}
     for each in fields(entity):
-        if each.default is not MISSING:
-            continue
         hint = hints[each.name]
         if hint is ErrorCode:
             values[each.name] = error
+        elif each.default is not MISSING:
+            continue
         elif get_origin(hint) is tuple and path:
             (inner, _) = get_args(hint)
             parts = getattr(asked, path[0])
@@ -239,6 +257,27 @@ def _without_records(partition: Message, error: str) -> Message:
         partition, error_code=ErrorCode[error.lower()], high_watermark=-1, records=b"",
         **{name: -1 for name in ("last_stable_offset",) if hasattr(partition, name)},
     )  # fmt: skip
+
+
+def throttled(frame: memoryview, api: int, version: int, seconds: float) -> bytes | None:
+    """The framed answer that asks its client to send nothing for so long (KIP-219), or for longer
+    if the broker asks for that; None where this version has no such field. Raises Malformed."""
+    known = schema(NAMES[api], version, "response")
+    if _THROTTLE not in known.entity.__dataclass_fields__:
+        return None
+    if api == PRODUCE:  # the field comes behind the answers for its partitions
+        answer = decode_response(NAMES[api], version, frame)
+        longer = max(answer.throttle_time, timedelta(seconds=seconds))
+        correlation = int.from_bytes(frame[: LENGTH.size], "big", signed=True)
+        changed = replace(answer, throttle_time=longer)
+        return bytes(encode_response(NAMES[api], version, correlation, changed))
+    _, at = known.read_header(frame.toreadonly(), 0)
+    if at + LENGTH.size > len(frame):
+        raise Malformed("an answer ends before its throttle time")
+    answered = bytearray(frame)
+    (before,) = LENGTH.unpack_from(frame, at)
+    LENGTH.pack_into(answered, at, max(before, round(seconds * 1000)))
+    return LENGTH.pack(len(answered)) + bytes(answered)
 
 
 _OFFERED: Final = struct.Struct(">hhh")
