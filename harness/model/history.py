@@ -139,7 +139,8 @@ class Poll:
     A member of a share group acquires records, requests their acknowledgement (accept, release,
     reject, renew: recorded before it is sent) and gets an answer (accepted, …: recorded when the
     broker has confirmed it). Its row `settled` has the start offset that the group's coordinator
-    reports: every record below is finished.
+    reports: every record below is finished. `lock_ms`: of kind acquire, recorded on the wire, the
+    duration of the acquisition lock; 0: that of linkflap's own groups (SHARE_LOCK_MS).
     """
 
     time: Time
@@ -152,6 +153,7 @@ class Poll:
     group: str = ""
     fetched: tuple[Fetched, ...] = ()
     error: str = ""
+    lock_ms: Small = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

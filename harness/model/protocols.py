@@ -527,12 +527,14 @@ class Recorder(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireRecording:
     """The scope of a recording on the wire, into the run directory `root`: writes to `topics`,
-    reads of `reads`, and the commits of `groups` in these."""
+    reads of `reads`, the commits of `groups` in these, and what `share_groups` acquire of these and
+    acknowledge."""
 
     root: Path
     topics: frozenset[str]
     reads: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
+    share_groups: frozenset[str] = frozenset()
 
 
 class WireRecorder(Protocol):

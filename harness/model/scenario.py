@@ -333,7 +333,15 @@ class Scenario:
     @property
     def recorded_groups(self) -> frozenset[str]:
         """The groups of these programs, unless another program is in them that is not recorded."""
-        programs = [(w, str(w.options.get("group", ""))) for w in self.workloads if w.command]
+        return self._recorded("group")
+
+    @property
+    def recorded_share_groups(self) -> frozenset[str]:
+        """The same for share groups."""
+        return self._recorded("share_group")
+
+    def _recorded(self, option: str) -> frozenset[str]:
+        programs = [(w, str(w.options.get(option, ""))) for w in self.workloads if w.command]
         beside = {group for w, group in programs if not w.record}
         return frozenset(group for w, group in programs if w.record) - {"", *beside}
 

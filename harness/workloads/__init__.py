@@ -94,6 +94,9 @@ COMMAND_OPTIONS: Final[Options] = {
         about="in a failover it is started again, or gets SIGUSR1 and reads its addresses again",
     ),
     "group": OptionAbout(default="", about="the consumer group whose offsets are judged"),
+    "share_group": OptionAbout(
+        default="", about="the share group whose deliveries are judged; needs record = wire"
+    ),
     "once": OptionAbout(
         default=False,
         about="it is not started again when it ends or in a failover; the run ends with it",

@@ -127,6 +127,11 @@ def check(spec: WorkloadSpec) -> None:
             'record = "wire" records what a program writes to the topics that it names, and reads '
             "of them; add writes = […] or reads = […], or leave record out"
         )
+    if spec.options.get("share_group") and not spec.record:
+        raise InputError(
+            "workload command with share_group is judged by what crossed the wire; add record = "
+            '"wire", or leave share_group out'
+        )
     if spec.exactly_once:
         _check_exactly_once(spec)
     if len(libraries(spec.library)) > 1:

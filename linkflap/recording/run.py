@@ -196,7 +196,11 @@ def on_the_wire(scenario: Scenario, root: Path) -> WireRecording | None:
     if not reads:
         return None
     return WireRecording(
-        root=root, topics=scenario.recorded_topics, reads=reads, groups=scenario.recorded_groups
+        root=root,
+        topics=scenario.recorded_topics,
+        reads=reads,
+        groups=scenario.recorded_groups,
+        share_groups=scenario.recorded_share_groups,
     )
 
 

@@ -278,7 +278,7 @@ def _holders(view: PartitionView, cluster: str, rows: Sequence[Read], got: Deliv
         return holder
     sender, invoked = planner(got.uid, view.sends), Sends.of(view.sends).column("invoked")
     # If the sender of a record is unknown, any lock may have expired.
-    expires = np.where(sender >= 0, np.append(invoked, 0)[sender] + SHARE_LOCK_MS * 10**6, 0)
+    sent = np.where(sender >= 0, np.append(invoked, 0)[sender], 0)
     seen, theirs = _by_member_and_offset(suspects.keys(), rows)
     pairs = (combinations(deliveries.tolist(), 2) for deliveries in suspects.values())
     for first, later in chain.from_iterable(pairs):
@@ -287,7 +287,7 @@ def _holders(view: PartitionView, cluster: str, rows: Sequence[Read], got: Deliv
         if one_poll or not _calm(view, cluster, min(one.time, other.time), other.returned):
             continue
         mine = _since(theirs[int(got.offset[first])], one)
-        lasts = min(expires[first], expires[later]) > other.returned
+        lasts = min(sent[first], sent[later]) + _lock(one) > other.returned
         alive = seen[one.reader, one.process] >= other.returned
         same = _same(one, other)
         lasts |= same and one.position == other.position > 0
@@ -296,6 +296,12 @@ def _holders(view: PartitionView, cluster: str, rows: Sequence[Read], got: Deliv
         if held or (not same and _confirmed_later(one, other, mine)):
             holder[later] = first
     return holder
+
+
+def _lock(*deliveries: Read) -> int:
+    """The longest lock of some deliveries, in nanoseconds: where none is on record, that of
+    linkflap's own groups."""
+    return 10**6 * max((row.lock_ms or SHARE_LOCK_MS for row in deliveries), default=SHARE_LOCK_MS)
 
 
 def _by_member_and_offset(
@@ -502,7 +508,7 @@ def _unacquired(
     if not len(answers):
         return []
     had = _acquired_at(got, _of(rows, "renewed"), answers)
-    expired = answers.asked > had + SHARE_LOCK_MS * 10**6 + LATE
+    expired = answers.asked > had + _lock(*got.reads) + LATE
     return found(
         generation.cluster,
         answers,
@@ -663,6 +669,8 @@ def _done_with(
     if _last_cluster(view, group) != generation.cluster:
         return []
     ends = [row.position for row in rows if row.kind == "settled"]
+    if not ends and any(row.lock_ms for row in rows):
+        return []  # a program's, recorded on the wire: nobody asked for its start offsets
     if not ends or log is None:
         return [
             Unjudged(f"no member of share group {group} reported how far it is done with {view.tp}")
@@ -744,6 +752,8 @@ def _due_at(
     del promotions
     due: set[tuple[str, Origin]] = set()
     for workload in scenario.workloads:
+        if workload.record and workload.options.get("share_group"):
+            due.add((workload.home, "native"))
         if workload.kind == "share-group":
             cluster = str(workload.options.get("cluster", workload.home))
             due.add((cluster, "native" if cluster == workload.home else "mirrored"))

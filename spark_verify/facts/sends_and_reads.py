@@ -66,8 +66,9 @@ class Send:
 class Read:
     """The records of one poll in this partition. `uids` and `offsets` are in the order of the poll.
     For a member of a share group: its action (`harness.model.history.ShareKind`); for acquired
-    records, `position` is the delivery count. `crcs`: where it was recorded on the wire, the CRC of
-    the batch of each record.
+    records, `position` is the delivery count, and `lock_ms` the duration of their lock if that was
+    recorded on the wire, else 0. `crcs`: where it was recorded on the wire, the CRC of the batch of
+    each record.
     """
 
     reader: str
@@ -82,6 +83,7 @@ class Read:
     uids: Ints
     offsets: Ints
     crcs: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    lock_ms: int = 0
 
 
 def consumers(reads: Iterable[Read]) -> Iterator[list[Read]]:

@@ -438,7 +438,7 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
     seen = _without_doubted(seen)
     if topic in run.facts.programs:
         seen = _of_a_program(seen)
-    seen = replace(seen, reads=fetched_on_the_wire(seen))
+    seen = fetched_on_the_wire(seen)
     if not (run.facts.recorded or run.facts.mirror.guarantee.offsets_kept):
         seen = named_by_content(seen)
     cleaned = _cleaned(seen)

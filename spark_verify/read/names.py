@@ -275,17 +275,18 @@ def _read(read: Read, logs: Sequence[Replica]) -> Read:
     return replace(read, uids=each_at(log.records.uid, at, FOREIGN))
 
 
-def fetched_on_the_wire(seen: PartitionView) -> Sequence[Read]:
-    """The reads. Those recorded on the wire get the payload ids that their cluster, or one that
-    mirrors it, had at that offset in a batch with the same CRC.
+def fetched_on_the_wire(seen: PartitionView) -> PartitionView:
+    """The partition. Reads recorded on the wire get the payload ids that their cluster, or one that
+    mirrors it, had at that offset in a batch with the same CRC; acknowledgements of share groups
+    get those that it had at that offset.
 
     A cleaner changes the CRC of the batches that it shortens, so below its checkpoint the offset
     alone counts. A record that a cleaner or retention removed has the name of the record
     acknowledged at its offset. Any other record that no log has is named as the batch that a client
     produced, is left out if it may have been removed since, or else gets a name that no record has.
     """
-    if not any(len(read.crcs) for read in seen.reads):
-        return seen.reads
+    if not any(len(read.crcs) for read in (*seen.reads, *seen.shares)):
+        return seen
     logs = [
         *sorted(seen.earlier, key=lambda r: r.captured),
         *(r for r in seen.replicas if r.canonical),
@@ -294,9 +295,14 @@ def fetched_on_the_wire(seen: PartitionView) -> Sequence[Read]:
     for send in seen.sends:
         if send.crc >= 0:
             asked[send.crc].append((send.first_uid, len(send.offsets)))
-    return tuple(
-        _fetched(seen, read, logs, asked) if len(read.crcs) else read for read in seen.reads
-    )
+    wired = {(r.reader, r.process) for r in seen.shares if len(r.crcs)}
+
+    def named(read: Read) -> Read:
+        if len(read.crcs):
+            return _fetched(seen, read, logs, asked)
+        return _read(read, logs) if (read.reader, read.process) in wired else read
+
+    return replace(seen, reads=tuple(map(named, seen.reads)), shares=tuple(map(named, seen.shares)))
 
 
 def _fetched(

@@ -226,6 +226,7 @@ def _reads(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
                 fetched.topic, fetched.partition, poll.reader, poll.process, poll.cluster,
                 poll.isolation, poll.kind, poll.group,
                 poll.time, poll.returned, fetched.position, uids, offsets, _crcs(fetched),
+                poll.lock_ms,
             )  # fmt: skip
 
 

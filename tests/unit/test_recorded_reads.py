@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -383,7 +382,7 @@ def seen_by(wire: Wire, there: Log, **facts: Any) -> PartitionView:
     """The log of A, and what was fetched of it."""
     seen = view([there, Log("B")], reads=reads(wire), mirror_kind="shadow", mirror={})
     seen = but(seen, **facts)
-    return replace(seen, reads=fetched_on_the_wire(seen))
+    return fetched_on_the_wire(seen)
 
 
 def crc(made: bytes) -> int:
@@ -460,10 +459,10 @@ def test_fetched_record_that_may_be_deleted_since_is_left_out(wire: Wire) -> Non
     deleted = Log("A", start=2).data(3, crc=crc(THREE[2]))
     assert seen_by(wire, deleted).reads[-1].uids.tolist() == [3]
     seen = view([deleted], reads=reads(wire), sends=[send(7, acked=1)])
-    assert fetched_on_the_wire(seen)[-1].uids.tolist() == [7, 3]
+    assert fetched_on_the_wire(seen).reads[-1].uids.tolist() == [7, 3]
     mirror = Log("B").data(1, crc=crc(THREE[0]))
     seen = view([deleted, mirror], reads=reads(wire), mirror_kind="shadow", mirror={})
-    assert fetched_on_the_wire(seen)[-1].uids.tolist() == [1, 3]
+    assert fetched_on_the_wire(seen).reads[-1].uids.tolist() == [1, 3]
     assert "phantom-read" in kinds(seen_by(wire, Log("A").data(1, crc=crc(THREE[0]))))
 
 

@@ -96,6 +96,7 @@ class Wire:
             topics=frozenset({TOPIC}),
             reads=frozenset({TOPIC}),
             groups=frozenset({"shop"}),
+            share_groups=frozenset({"workers"}),
             listens={},
         )
         rows = self.writer.operations("wire-A"), self.writer.polls("wire-A")

@@ -86,6 +86,7 @@ class ClusterRecorder(ClusterProgram):
             topics=wire.topics,
             reads=wire.reads,
             groups=wire.groups,
+            share_groups=wire.share_groups,
             listens=listens,
             tls=tls,
         )

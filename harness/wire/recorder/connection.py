@@ -43,6 +43,7 @@ from linkflap.harness.wire.recorder.interferences import (
 )
 from linkflap.harness.wire.recorder.reads import WireReader
 from linkflap.harness.wire.recorder.settings import Report
+from linkflap.harness.wire.recorder.shares import SHARES, WireSharer
 
 log = logging.getLogger("recorder")
 REQUEST_BEGINS: Final = REQUEST_HEAD.size
@@ -90,9 +91,14 @@ class WireConnection:
     def __init__(self, history: WireHistory, interferences: Interferences) -> None:
         self._history, self._interferences = history, interferences
         self._fates: dict[int, deque[Fate]] = defaultdict(deque)
-        self._apis = {**_WRITES, **(_READS if history.reads.topics else {})}
         self._muted_until = 0
+        self._apis = {
+            **_WRITES,
+            **(_READS if history.reads.topics else {}),
+            **(SHARES if history.shares.groups else {}),
+        }
         self._reader: WireReader | None = None
+        self._sharer: WireSharer | None = None
         self._report: Report = history.report
         self._report.connections += 1
         self._awaited: dict[int, _Awaited] = {}
@@ -284,6 +290,8 @@ class WireConnection:
         for awaited in self._awaited.values():
             self._history.unanswered(awaited.batches)
         self._awaited.clear()
+        if self._sharer is not None:
+            self._sharer.ended()
 
     def _responded(self, frame: memoryview) -> None:
         correlation = int.from_bytes(frame[:RESPONSE_BEGINS], "big", signed=True)
@@ -310,6 +318,8 @@ class WireConnection:
             return self._identify(body, client)
         if api == "end_txn":
             return self._end(body, client)
+        if key in SHARES:
+            return self._shares(client).asked(api, body)
         return self._reads(client).asked(api, version, body)
 
     def _reads(self, client: str) -> WireReader:
@@ -317,6 +327,12 @@ class WireConnection:
         if self._reader is None:
             self._reader = WireReader(self._history.reads, self._history.topic, client)
         return self._reader
+
+    def _shares(self, client: str) -> WireSharer:
+        """The members of share groups on this connection."""
+        if self._sharer is None:
+            self._sharer = WireSharer(self._history.shares, self._history.topic, client)
+        return self._sharer
 
     def _named(self, body: Message) -> None:
         for topic in body.topics:

@@ -44,6 +44,7 @@ from linkflap.harness.rundir import Appender
 from linkflap.harness.wire.messages import Error, Malformed, Message
 from linkflap.harness.wire.recorder.reads import BATCH_HEADER, WireReads
 from linkflap.harness.wire.recorder.settings import FIRST_PROCESS, PROCESSES, Report, Settings
+from linkflap.harness.wire.recorder.shares import WireShares
 
 _SENT_AGAIN: Final = 64
 """How many batches of one producer and partition are remembered. An idempotent client has at most
@@ -136,6 +137,7 @@ class WireHistory:
     ) -> None:
         self.report = report
         self.reads = WireReads(settings, polls, report)
+        self.shares = WireShares(settings, self.reads)
         self.names: dict[UUID, str] = {}
         """Topics by their ids, as Metadata had them."""
         self._cluster, self._topics, self._rows = settings.cluster, settings.topics, rows

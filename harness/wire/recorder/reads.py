@@ -144,6 +144,7 @@ class WireReads:
         group: str = "",
         asked: int,
         returned: int,
+        lock_ms: int = 0,
     ) -> None:
         """Writes a row of a reader: its client id, and its number here."""
         self._rows.write(
@@ -157,6 +158,7 @@ class WireReads:
                 kind=kind,
                 group=group,
                 fetched=tuple(parts),
+                lock_ms=lock_ms,
             )
         )
 

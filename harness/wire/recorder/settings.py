@@ -30,8 +30,8 @@ clients, and so many for each cluster."""
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`number`: the place of the cluster in its topology. `topics`: whose writes are recorded, in
-    the run directory `root`; `reads`: those whose reads are, and `groups` whose. `listens`: port on
-    loopback -> host:port of the broker behind it; `tls` None: plain text."""
+    the run directory `root`; `reads`: those whose reads are, and `groups` and `share_groups` whose.
+    `listens`: port on loopback -> host:port of the broker behind it; `tls` None: plain text."""
 
     cluster: str
     number: int
@@ -40,6 +40,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     listens: Mapping[int, str]
     reads: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
+    share_groups: frozenset[str] = frozenset()
     tls: Tls | None = None
 
 
