@@ -22,7 +22,7 @@ from linkflap.api.fixtures import FixtureRun
 from linkflap.chaos import scenario_file
 from linkflap.harness.capture.logs import Captures
 from linkflap.harness.model.events import FaultBite, ProgramStarted, WireRecorded
-from linkflap.harness.model.history import Operation
+from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.verdict import Verdict
@@ -480,4 +480,52 @@ def wire_findings(folder: Path) -> set[tuple[str, str, str]]:
         if not seen.internal
         for row in finding_rows.examine(REGISTRY[name], seen)
         if row.finding != "partial"
+    }
+
+
+@pytest.mark.nightly
+def test_share_group_of_a_program_is_judged_by_what_crossed_the_wire(tmp_path: Path) -> None:
+    """Kafka's own share consumers under a killed broker are valid; the same run with a record that
+    a member got once more after it had accepted it is not."""
+    folder = tmp_path / "run"
+    scenario = scenario_file.read(EXAMPLES / "clients" / "share-group.toml", seed=SEED)
+    with shown_on() as progress:
+        record(scenario, runtime="process", folder=folder, command="", progress=progress)
+    (report,) = (e for e in RunReader(folder).events()[0] if isinstance(e, WireRecorded))
+    assert (report.unread, report.passed) == ({}, {})
+    polls, damage = RunReader(folder).polls()
+    assert not damage
+    assert {"acquire", "accepted", "released", "rejected"} <= {poll.kind for poll in polls}
+    assert {poll.lock_ms for poll in polls if poll.kind == "acquire"} == {30_000}
+    assert share_findings(folder) == {("examined", "")}
+
+    accepted = next(poll for poll in polls if poll.kind == "accepted")
+    (given, *_) = (
+        poll
+        for poll in polls
+        if (poll.kind, poll.process) == ("acquire", accepted.process)
+        and offsets_of(poll) >= offsets_of(accepted)
+    )
+    again = replace(given, time=accepted.returned + 1, returned=accepted.returned + 2)
+    with (folder / "polls" / "wire-A.jsonl").open("ab") as rows:
+        rows.write(msgspec.json.encode(again) + b"\n")
+    seal(folder)
+    assert ("found", "delivered-again") in share_findings(folder)
+
+
+def offsets_of(poll: Poll) -> set[tuple[str, int, int]]:
+    return {
+        (part.topic, part.partition, offset)
+        for part in poll.fetched
+        for _, first, size in part.runs
+        for offset in range(first, first + size)
+    }
+
+
+def share_findings(folder: Path) -> set[tuple[str, str]]:
+    return {
+        (row.finding, row.kind)
+        for seen in views(folder)
+        if not seen.internal
+        for row in finding_rows.examine(REGISTRY["share-groups"], seen)
     }
