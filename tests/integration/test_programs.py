@@ -22,7 +22,7 @@ from linkflap.api.fixtures import FixtureRun
 from linkflap.chaos import scenario_file
 from linkflap.harness.capture.logs import Captures
 from linkflap.harness.model.events import FaultBite, ProgramStarted, WireRecorded
-from linkflap.harness.model.history import Operation, Poll
+from linkflap.harness.model.history import Operation
 from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.verdict import Verdict
