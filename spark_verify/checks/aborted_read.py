@@ -79,6 +79,8 @@ CHECK = Check(
     guarantee="""A read_committed reader never gets a record of an aborted transaction, and no
         reader gets a refused record.""",
     source="KIP-98, isolation.level; Adya G1a; Jepsen kafka workload, aborted-read",
+    wire="""What answers to Fetch deliver and do not list as aborted. Whether the client library
+        filtered what is listed is not known.""",
     inputs={"batches", "records", "sends", "reads", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -218,6 +218,7 @@ class Check:
     only what readers with this isolation got. `only_relays`: it examines the reads of relays, and
     no other reader. `only_of`: it examines only transactions, or only batches of producers with an
     id. If no client of a recorded run used one, nothing is due.
+    `wire`: what a history proves that was recorded on the wire, or does not.
     `measure`: computes the cost of a run's failovers from all its partial findings and its events.
     `follows` names the checks, and the kinds with a `follows` of their own, from whose anomalies
     those of this one may follow (`spark_verify.verdict.causes`).
@@ -248,6 +249,7 @@ class Check:
     only_relays: bool = False
     only_of: Literal["", "transactions", "producer ids"] = ""
     internal: bool = False
+    wire: str = ""
     follows: AbstractSet[str] = frozenset()
 
     def __post_init__(self) -> None:

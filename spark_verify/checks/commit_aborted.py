@@ -141,6 +141,8 @@ CHECK = Check(
     guarantee="""A transaction whose commit was acknowledged ends in a COMMIT marker in every
         partition that it wrote to. One whose abort was acknowledged has no COMMIT marker.""",
     source="KIP-98; KIP-890",
+    wire="""What was asked is the EndTxn, and its first answer without an error counts. Refused for
+        certain is a commit whose only EndTxn found its producer fenced or no such transaction.""",
     inputs={"batches", "records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(

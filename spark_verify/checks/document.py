@@ -39,10 +39,9 @@ contradict it.
 What programs of the user's wrote with `record = "wire"` is judged by the requests and answers that
 crossed the wire. A record is then identified by its producer id, epoch and sequence, or without a
 producer id by its acknowledged offset and the CRC of its batch; behind a mirror that moves offsets
-by its content. provenance is unknown, instead of
-finding a stranger, where a record was not seen on the wire: its program may have used another path.
-What a program was given, and showed to its own callers, is not known; readers of linkflap's that
-read its topics got what the log of their cluster had at each offset.
+by its content. What a program showed to its own callers is not known; readers of linkflap's that
+read its topics got what the log of their cluster had at each offset. Each check below says under
+"On the wire" what it proves of such a history.
 
 Histories of linkflap's own workloads name records by payload id, and the seed of the run gives the
 key and value of each. Histories of `linkflap.Producer` do not keep contents: a value that a test
@@ -200,6 +199,7 @@ def facts(check: Check) -> Mapping[str, str]:
         "Examines": f"{check.unit}; needs {check.due_where}",
         "Reads": f"{', '.join(sorted(check.inputs))}{whole}{alone}",
         "May follow from": ", ".join(sorted(check.follows)) or "no other check",
+        **({"On the wire": check.wire} if check.wire else {}),
     }
 
 

@@ -92,6 +92,10 @@ CHECK = Check(
     guarantee="Every payload is in every log once.",
     source="""KIP-98 (idempotent producer); Jepsen kafka workload, duplicate; KIP-618 for mirrors
         that promise exactly-once""",
+    wire="""A batch that is sent again is the same batch if it has the same producer id, epoch,
+        sequence and number of records, or without an id the same bytes, sent again after its
+        connection had ended without an answer. Any other repeat is another batch, and is not
+        found.""",
     inputs={"batches", "records", "promotions"},
     anomalies=(
         AnomalyKind(

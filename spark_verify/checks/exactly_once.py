@@ -439,6 +439,8 @@ CHECK = Check(
     guarantee="""A relay makes exactly one committed output of each record that its group has
         passed.""",
     source="KIP-98 (offsets in the transaction); KIP-447 (fencing by the group's metadata)",
+    wire="""Nothing: it judges linkflap's own relays. program-copies judges programs with
+        `exactly_once`, by bytes.""",
     inputs={"batches", "records", "sends", "reads", "groups", "promotions"},
     anomalies=(
         AnomalyKind(

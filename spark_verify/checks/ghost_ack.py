@@ -159,6 +159,9 @@ CHECK = Check(
     guarantee="""An acknowledged offset has the acknowledged record, in the acknowledging cluster's
         own era.""",
     source="Redpanda PR 31659 (acknowledged with old offsets, nothing appended); KIP-98",
+    wire="""The batch at an acknowledged offset must have the acknowledged producer id, epoch,
+        sequence and number of records, or without an id the acknowledged CRC; if brokers rewrite
+        the batches without an id, any CRC is accepted.""",
     inputs={"batches", "records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(

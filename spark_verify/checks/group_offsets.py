@@ -378,6 +378,9 @@ CHECK = Check(
     guarantee="""A consumer group that fails over skips no record, and repeats no more than offset
         translation steps back.""",
     source="KIP-545 (group offset sync); KAFKA-12468 (translation steps back, never ahead)",
+    wire="""Positions of the program's `group` are those of its fetches, and its commits those that
+        a coordinator acknowledged; in transactions from the EndTxn on. What the program did with
+        the records is not known.""",
     inputs={"batches", "records", "reads", "watermarks", "groups", "promotions"},
     anomalies=(
         AnomalyKind(

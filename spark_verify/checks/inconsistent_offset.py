@@ -225,6 +225,8 @@ CHECK = Check(
     guarantee="""At one offset of a log the bytes, every acknowledgement and every reader have the
         same record.""",
     source="Jepsen kafka workload, inconsistent-offsets",
+    wire="""Acknowledgements are compared by the identity of their batch, fetched records by the CRC
+        of theirs.""",
     inputs={"records", "sends", "reads", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -709,6 +709,7 @@ CHECK = Check(
         data and with the clients' observations.""",
     source="""KIP-98 (transaction coordinator); KIP-360 and KIP-890 (epochs); KIP-447 (offsets in
         transactions); KIP-595 (metadata log)""",
+    wire="Every commit of the program's `group` that a coordinator acknowledged is in its log.",
     inputs={"batches", "reads", "groups", "promotions"},
     anomalies=(
         AnomalyKind(

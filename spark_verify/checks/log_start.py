@@ -488,6 +488,8 @@ CHECK = Check(
         were past the limits of retention, or are gone at the mirror's source.""",
     source="""KIP-107 (DeleteRecords); Kafka documentation, retention.ms and retention.bytes;
         KIP-1279 (a mirror follows its source's log start)""",
+    wire="""Offsets that were acknowledged or fetched show what the log had. A program chooses its
+        timestamps: where only they could explain a deletion, it is unknown.""",
     inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(

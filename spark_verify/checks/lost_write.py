@@ -193,6 +193,9 @@ CHECK = Check(
         mirror's destination up to the last record that the mirror copied.""",
     source="""Jepsen kafka workload, lost-write; KIP-98 (commit), KIP-382 (mirroring is
         asynchronous)""",
+    wire="""Acknowledgements with acks=all are promises, and an EndTxn that was answered without an
+        error. Promised to nobody are acks=1, acks=0, and answers that were lost with their
+        connection.""",
     inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(

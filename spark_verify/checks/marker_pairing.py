@@ -81,6 +81,7 @@ from linkflap.spark_verify.checks.parts.logs import (
 )
 from linkflap.spark_verify.checks.parts.lost_records import Taken
 from linkflap.spark_verify.facts.eras import LogGeneration, MirroredRange, history
+from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import (
     ABORT,
     COMMIT,
@@ -534,6 +535,7 @@ def _overrun(
 ) -> Iterator[Finding]:
     """Operations without a marker whose producer id wrote for another operation in the same
     epoch."""
+    answered = _answered(view)
     cluster, records, batches = log.cluster, log.records, log.batches
     following = followed(log)
     rows = np.flatnonzero(following >= 0)
@@ -544,6 +546,8 @@ def _overrun(
     # `_epochs` reports a new epoch.
     epochs = batches.producer_epoch[records.batch]
     rows = rows[own & (epochs[rows] == epochs[following[rows]])]
+    if answered is not None:
+        rows = rows[among(records.operation[rows], answered)]
     nexts, firsts, counts = np.unique(following[rows], return_index=True, return_counts=True)
     lost = _without_marker(log, records.offset[rows[firsts]], taken)
     for after, first, count, by in zip(
@@ -561,12 +565,24 @@ def _overrun(
         )
 
 
+def _answered(view: PartitionView) -> Ints | None:
+    """The operations whose end was acknowledged, if they were recorded on the wire: a program may
+    write on after any other answer, and its transaction may then continue. None: all."""
+    if view.topic not in view.partition_facts.facts.wired:
+        return None
+    sends = Sends.of(view.sends)
+    return sends.take(sends.says("outcome", "ok")).column("number")
+
+
 CHECK = Check(
     name="marker-pairing",
     guarantee="""Every transaction ends in one marker of its epoch or a later one, with the same
         outcome on every cluster, and nothing of a lower epoch follows a marker.""",
     source="KIP-98; KIP-890 (transactions v2); KIP-1228; KIP-1279 (open transactions at a stop)",
-    inputs={"batches", "records", "promotions"},
+    wire="""A transaction must have its marker before the producer's next one only if its EndTxn was
+        answered without an error: after any other answer a program may write on in the same
+        transaction.""",
+    inputs={"batches", "records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(
             name="marker-epoch",

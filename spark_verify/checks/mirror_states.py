@@ -235,6 +235,8 @@ CHECK = Check(
     guarantee="""The state and lag that a mirror reports for a partition agree with the logs of both
         ends, and with its promotion.""",
     source="KIP-1279: describe, and the lag by which an operator decides to fail over",
+    wire="""Only how many writes were asked for, and acknowledged, while the mirror had forgotten a
+        promotion.""",
     inputs={"sends", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -312,6 +312,8 @@ CHECK = Check(
     guarantee="""A mirrored log is the source's committed records, in their order, unchanged,
         without holes or strangers.""",
     source="KIP-382; Kafka documentation, Geo-Replication: records keep their order and partition",
+    wire="""Behind a mirror that moves offsets a record is known by its content: of several with
+        equal content the first copy counts as the first, so their number is exact.""",
     inputs={"batches", "records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(

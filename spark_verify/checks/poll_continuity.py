@@ -504,6 +504,8 @@ CHECK = Check(
         a gap and without going back.""",
     source="""Jepsen kafka workload, poll-skip, nonmonotonic-poll, int-poll-skip,
         int-nonmonotonic-poll; KIP-98 (isolation.level); KIP-320 (truncation)""",
+    wire="""While each Fetch of one connection begins where the last one led. Any other offset is a
+        decision of the program, and begins anew.""",
     inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(

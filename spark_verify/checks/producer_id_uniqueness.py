@@ -321,6 +321,9 @@ CHECK = Check(
     guarantee="""No two producers share a producer id and epoch on a cluster, and no native producer
         has a mirrored id.""",
     source="KIP-98; KIP-360; Redpanda PR 31659; KIP-1279 (MIRROR_PID_RESET)",
+    wire="""A producer id of a cluster is one producer, with the last transactional id that
+        InitProducerId named for it: two idempotent clients of one cluster that share an id
+        count as one.""",
     inputs={"batches", "records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -534,6 +534,7 @@ CHECK = Check(
     source="""Kafka documentation (consumer and producer configurations: session.timeout.ms,
         delivery.timeout.ms, reconnect.backoff.max.ms: clients recover by themselves); KIP-360 and
         KIP-588 (a producer recovers from errors that no other producer caused)""",
+    wire="Nothing: a program's progress is that of its group's sampled offsets, or of its topics.",
     inputs={"batches", "records", "sends", "reads", "groups", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -164,6 +164,10 @@ CHECK = Check(
     guarantee="""A client sent every record of a cluster's own era to that cluster and that
         partition, with that key and value, and it was not refused.""",
     source="linkflap's own history: an operation is recorded before it is sent",
+    wire="""A record that was not seen on the wire makes the check unknown, and is no stranger.
+        Refused for certain is what a broker refused at its only attempt for the record itself (too
+        large, invalid). What a record must contain is not known: a change alike in all logs is not
+        found.""",
     inputs={"records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -242,6 +242,8 @@ CHECK = Check(
         passes, and nothing else. No reader or member of a share group gets a record that the log
         does not have at that offset.""",
     source="KIP-98, consumer guarantees; KIP-932, share.isolation.level",
+    wire="""What answers to Fetch deliver, without what they list as aborted. Whether the client
+        library filtered that out, and showed the rest to the program, is not known.""",
     inputs={"batches", "records", "sends", "reads", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -7,6 +7,11 @@ clients' records in between do not matter. In mirrored eras the check judges wha
 reader gets, and of every payload its first copy: at-least-once permits repeats, and no mirror
 permits another order. duplicate reports repeats. Where a cleaner may have taken the first copy of
 what a mirror wrote again, the order is unknown.
+
+On the wire, a client with several requests in flight may ask for them again in another order, or
+lose the first one before it is recorded. There a record is out of order only if its operation had
+returned before the other was asked for. sequence-continuity compares the order of the sequences of
+idempotent clients.
 """
 
 from __future__ import annotations
@@ -19,9 +24,10 @@ from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.cleaning import by_content, perhaps_again, written_again
 from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native
-from linkflap.spark_verify.checks.parts.logs import Log, among, copies, runs
+from linkflap.spark_verify.checks.parts.logs import Log, among, copies, each_at, locate, runs
 from linkflap.spark_verify.checks.parts.mirrored_ranges import compared_hops
 from linkflap.spark_verify.facts.eras import LogGeneration
+from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 BETWEEN, INSIDE = "send-inversion", "internal-inversion"
@@ -86,6 +92,7 @@ def _late(
         else index
     )
     late = np.flatnonzero(records.uid[rows] < reached)
+    late = late[_asked_for_later(view, records.operation, rows[late], rows[holder[late]])]
     doubted = ~native(generation, records.offset[rows[late]]) & written_again(
         view, log.replica, rows[late], rows[holder[late]]
     )
@@ -111,13 +118,27 @@ def _late(
         yield Found.at(kind, cluster, records.offset[row], **evidence)
 
 
+def _asked_for_later(view: PartitionView, operation: Ints, rows: Ints, before: Ints) -> Bools:
+    """Per record, whether the one before it in the log was certainly sent after it."""
+    if view.topic not in view.partition_facts.facts.wired:
+        return np.ones(len(rows), np.bool_)
+    sends = Sends.of(view.sends)
+    number = sends.column("number")
+    returned = each_at(sends.column("returned"), locate(number, operation[rows]), -1)
+    invoked = each_at(sends.column("invoked"), locate(number, operation[before]), -1)
+    return np.asarray((returned >= 0) & (returned < invoked))
+
+
 CHECK = Check(
     name="send-order",
     guarantee="""Every cluster has the records that one producer sent to a partition in the order in
         which it sent them.""",
     source="""KIP-98 (idempotent producers keep the order of a partition); Jepsen kafka workload,
         nonmonotonic-send and int-send""",
-    inputs={"batches", "records", "promotions"},
+    wire="""A record is out of order only if its operation had returned before the other was asked
+        for: a client may send again what was in flight, in another order. sequence-continuity finds
+        the rest of idempotent clients.""",
+    inputs={"batches", "records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(
             name=BETWEEN,

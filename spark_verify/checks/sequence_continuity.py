@@ -338,6 +338,8 @@ CHECK = Check(
     guarantee="""A producer's sequence numbers in a partition begin at 0 in every epoch and rise
         without gap or repeat.""",
     source="KIP-98; KIP-360",
+    wire="""The bytes alone decide. Where a broker had lost a producer's state, the requests show
+        which batches were in flight.""",
     inputs={"batches", "records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -767,6 +767,9 @@ CHECK = Check(
         start offset does not go back, and delivery counts stay within their limit.""",
     source="""KIP-932 (share groups: acquisition, acknowledgement, delivery count, share-partition
         start offset); KIP-1222 (renewal)""",
+    wire="""What brokers gave the members of the program's `share_group`, and which
+        acknowledgements they confirmed. That aborted records were filtered, and that every
+        record was given before the start offset passed it, is not known.""",
     inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(

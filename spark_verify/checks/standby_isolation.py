@@ -302,6 +302,8 @@ CHECK = Check(
     guarantee="""While a partition is mirrored to a cluster, no client can write to it there, and no
         mirror can write to its owner.""",
     source="KIP-1279 (mirror topics are read-only; a circular mirror is refused)",
+    wire="""Acknowledgements of a mirrored cluster, by the time of the first request for their
+        batch.""",
     inputs={"batches", "records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -313,6 +313,9 @@ CHECK = Check(
         it wrote to.""",
     source="""KIP-98 (atomic writes); Jepsen kafka workload (a commit of unknown outcome took place
         when any of it was read)""",
+    wire="""A transaction is the batches from its first Produce to its EndTxn. Batches without an
+        acknowledgement belong to it only if a log has them, because a client may commit without
+        them.""",
     inputs={"batches", "records", "sends", "reads", "promotions"},
     anomalies=(
         AnomalyKind(

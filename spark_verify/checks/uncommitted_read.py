@@ -116,6 +116,8 @@ CHECK = Check(
     guarantee="""A read_committed reader gets no record before its commit is requested, nor at or
         above the last stable offset.""",
     source="KIP-98, isolation.level; Jepsen kafka workload, precommitted-read",
+    wire="""The answer to the Fetch and the request to commit have the times at which they passed
+        the recorder.""",
     inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -241,6 +241,8 @@ CHECK = Check(
     guarantee="""Once readers have read to the end, one of them has got every record that must be
         committed.""",
     source="Jepsen kafka workload, unseen (final reads after the producers have stopped)",
+    wire="""Nobody asks a program to read to the end: only linkflap's own readers of its topics are
+        an audience.""",
     inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -244,6 +244,7 @@ CHECK = Check(
     guarantee="""No read_committed transaction has read, directly or through others, a record that
         depends on its own writes.""",
     source="Adya G1c (wr edges); Elle; Jepsen kafka workload (ww edges are legal in Kafka)",
+    wire="Nothing: the inputs of a transaction are not on the wire.",
     inputs={"sends"},
     complete=frozenset(),
     anomalies=(

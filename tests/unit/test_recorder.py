@@ -816,7 +816,7 @@ def test_the_end_of_the_next_transaction_says_nothing_of_one_whose_end_was_refus
         made = made.marker("commit", pid=7) if carried_out else made
         made = made.data(-1, pid=7, sequence=1, transactional=True).marker(ending, pid=7)
         seen = named(wire, made, Log("B"))
-        ended = judged("commit-aborted", seen)
+        ended = (*judged("commit-aborted", seen), *judged("marker-pairing", seen))
         return kinds(seen) | {each.kind for each in ended if isinstance(each, Found)}
 
     assert found(taken_for) == set()
@@ -853,6 +853,34 @@ def test_a_batch_without_a_producer_id_that_is_sent_again_is_there_twice(wire: W
     assert kinds(named(wire, twice, Log("B"))) == {"duplicate"}
     once = Log("A").skip(1).data(-1, crc=sent.crc)
     assert kinds(named(wire, once, Log("B"))) == set()
+
+
+@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize("who", [None, ME])
+def test_only_an_acknowledged_batch_has_to_be_before_what_is_asked_for_later(
+    wire: Wire, who: ProducerIdentity | None, answered: bool
+) -> None:
+    """A client with several requests in flight may send them again in another order, unless it is
+    idempotent: then the brokers keep the order of its sequences."""
+    first, again = wire.connection(), wire.connection()
+    made = [batch(value, sequence=n, who=who) for n, value in enumerate((b"1", b"2"))]
+    asked = wire.produce(first, made[0])
+    if answered:
+        wire.written(first, asked, 0)
+    wire.produce(first, made[1])
+    first.ended()
+    wire.written(again, wire.produce(again, made[1]), 0)
+    if not answered:
+        wire.written(again, wire.produce(again, made[0]), 1)
+    one, two = wire.sends()
+    turned = Log("A")
+    for send in (two, one):
+        turned.data(-1, pid=send.producer_id, sequence=send.sequence, crc=send.crc)
+    seen = named(wire, turned, Log("B"))
+    assert seen.replicas[0].records.uid.tolist() == [FIRST + 1, FIRST]
+    found = [each.kind for each in judged("send-order", seen) if isinstance(each, Found)]
+    assert found == (["send-inversion"] if answered else [])
+    assert ("sequence-start" in kinds(seen)) == (who is not None)
 
 
 def test_equal_batches_of_open_connections_are_two(wire: Wire) -> None:

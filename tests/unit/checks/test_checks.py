@@ -138,6 +138,11 @@ def test_names_are_kebab_case_and_once() -> None:
         assert word == word.lower().replace("_", "-").replace(" ", "-")
 
 
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_check_that_reads_a_history_says_what_one_from_the_wire_proves(name: str) -> None:
+    assert REGISTRY[name].wire or not REGISTRY[name].inputs & {"sends", "reads"}
+
+
 ERAS = (
     "linkflap.spark_verify.facts.eras",
     "linkflap.spark_verify.checks.parts.generations",
