@@ -20,6 +20,7 @@ from msgspec import Meta
 from linkflap.chaos.default_workloads import KINDS as SEVERAL
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.triggers import known
+from linkflap.harness.machine.toml_file import UNIT
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.option import OptionAbout
@@ -41,7 +42,7 @@ from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS
 from linkflap.topologies import TOPOLOGIES
 from linkflap.topologies.notation import arrows
 
-Seconds = Annotated[float, Meta(ge=0, le=86_400)]
+Seconds = Annotated[float, Meta(ge=0, le=86_400, extra={UNIT: "seconds"})]
 Between = Annotated[list[Seconds], Meta(min_length=2, max_length=2)]  # a tuple crashes msgspec 0.22
 """Two times, the earlier one first."""
 Number = Annotated[int, Meta(ge=0, le=1 << 31)]
@@ -162,7 +163,7 @@ class ScenarioFile(Table, frozen=True, kw_only=True):
     workload: list[WorkloadTable] = []
     about: str = ""
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
-    duration: Annotated[float, Meta(ge=1, le=86_400)] = 10.0
+    duration: Annotated[float, Meta(ge=1, le=86_400, extra={UNIT: "seconds"})] = 10.0
     progress_within: Seconds = PROGRESS_WITHIN
     runtime: Name | None = None
     clients: Name = LIBRDKAFKA

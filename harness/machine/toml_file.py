@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn, TypeGuard, TypeVar, get_args
+from typing import Any, Final, NoReturn, TypeGuard, TypeVar, get_args
 
 import msgspec
 
@@ -92,6 +92,22 @@ _AT: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$")
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 _MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
 _NO_CHOICE: Final = re.compile(r"Invalid enum value '(?P<value>[^']*)'")
+_EXPECTED: Final = re.compile(
+    r"Expected `(?P<kinds>[^`]*)`(?P<limit>(?: of length)? ?(?:(?P<sign>[<>]=) (?P<most>[\d.]+)"
+    r"|matching .*)?)(?:, got `.*`)?"
+)
+_KINDS: Final = {
+    "float": "a number",
+    "int": "a whole number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+_SHOWN: Final = 60
+UNIT: Final = "unit"
+"""In the `extra` of a field's msgspec.Meta: the unit of a number."""
+_SYNTAX: Final = re.compile(r"(?P<what>.*) \(at line (?P<line>\d+), column (?P<column>\d+)\)")
 _STEP: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+)\]|\[(\.\.\.)\]")
 Table = TypeVar("Table", bound=msgspec.Struct)
 
@@ -166,8 +182,18 @@ class TomlFile:
         if other := _NO_CHOICE.match(what):
             known = [repr(each) for each in _choices(root, at) if each]
             self.fail(at, f"{at[-1]} is {other['value']!r}; it can be {' or '.join(known)}")
-        dotted = ".".join(map(str, at))
-        self.fail(at, f"{dotted} is wrong: {what[:1].lower()}{what[1:]}")
+        name = ".".join(step for step in at if isinstance(step, str))
+        self.fail(at, f"{name} is {self._shown(at)}; it must be {_expected(root, at, what)}")
+
+    def _shown(self, at: KeyPath) -> str:
+        """The value at this path, short."""
+        value: Any = self.content
+        for step in at:
+            value = value[step]
+        if isinstance(value, dict):
+            return "a table"
+        shown = repr(value)
+        return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
 
     def _path(self, root: type[msgspec.Struct], text: str, error: str) -> KeyPath:
         """msgspec's path (`$.fault[1].at`) as keys and indices. msgspec writes a key of a mapping
@@ -207,6 +233,38 @@ def _with_one(content: object, path: Sequence[str | int], key: str) -> object:
     return content | {path[0]: _with_one(content[path[0]], path[1:], key)}
 
 
+def _expected(root: type[msgspec.Struct], at: KeyPath, what: str) -> str:
+    """What msgspec expected (Expected `float | null` >= 1.0, got `str`), in words."""
+    found = _EXPECTED.fullmatch(what)
+    if not found:
+        return f"another value ({what[:1].lower()}{what[1:]})"
+    unit = _unit(root, at)
+    numbers = f"a number of {unit}" if unit else "a number"
+    kinds = {**_KINDS, "float": numbers}
+    names = [kind for kind in found["kinds"].split(" | ") if kind != "null"]
+    if "float" in names:
+        names = [name for name in names if name != "int"]  # it is a number, too
+    limit = found["limit"]
+    if found["sign"]:
+        number = f"{float(found['most']):g}"
+        limit = f"{number} or more" if found["sign"] == ">=" else f"at most {number}"
+        limit = f" of {limit}" if "length" in found["limit"] else f", {limit}"
+    return f"{' or '.join(kinds.get(name, name) for name in reversed(names))}{limit}"
+
+
+def _unit(root: type[msgspec.Struct], at: KeyPath) -> str:
+    """The unit of a number, as the type of its field has it; empty if there is none."""
+    fields = msgspec.structs.fields(_table_at(root, at))
+    return next((_unit_of(field.type) for field in fields if field.name in at[-2:]), "")
+
+
+def _unit_of(kind: object) -> str:
+    for meta in getattr(kind, "__metadata__", ()):
+        if unit := (meta.extra or {}).get(UNIT):
+            return str(unit)
+    return next(filter(None, map(_unit_of, get_args(kind))), "")
+
+
 def _choices(root: type[msgspec.Struct], at: KeyPath) -> Sequence[str]:
     """The values of a field that has only some."""
     fields = msgspec.structs.fields(_table_at(root, at))
@@ -226,6 +284,17 @@ def _table_at(root: type[msgspec.Struct], at: KeyPath) -> type[msgspec.Struct]:
 
 def _is_table(kind: object) -> TypeGuard[type[msgspec.Struct]]:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _not_toml(path: Path, error: str) -> str:
+    found = _SYNTAX.fullmatch(error)
+    if not found:
+        return f"{path} is not TOML: {error}; correct it there"
+    what = re.sub(r"\(('\w+')(?:, ('\w+'))*,?\)", lambda keys: keys[0].strip("(),"), found["what"])
+    return (
+        f"{path}, line {found['line']}: this is not TOML: {what[:1].lower()}{what[1:]} at column "
+        f"{found['column']}; correct it there"
+    )
 
 
 def content_and_lines(
@@ -254,6 +323,6 @@ def content_and_lines(
             f"{path} is not UTF-8 (byte {error.start}), as TOML has to be; save it as UTF-8"
         ) from None
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is not TOML: {error}; correct it there") from None
+        raise InputError(_not_toml(path, str(error))) from None
     except RecursionError:
         raise InputError(f"{path} is nested too deeply for a {what}; correct it there") from None

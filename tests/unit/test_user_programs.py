@@ -245,7 +245,11 @@ def test_command_of_a_scenario_file_runs_in_a_folder_relative_to_the_file(tmp_pa
     [
         (f"{COMMAND}\n", "", "line 5: 'kind' is missing; add kind"),
         (COMMAND, "command = []", "'kind' is missing"),
-        (COMMAND, 'command = "python3 app.py"', "line 6: workload.0.command is wrong"),
+        (
+            COMMAND,
+            'command = "python3 app.py"',
+            "line 6: workload.command is 'python3 app.py'; it must be a list",
+        ),
         (COMMAND, 'command = ["./nothing"]', "there is no program './nothing'"),
         (COMMAND, 'kind = "transactional"', "no option of transactional 'group'"),
         (

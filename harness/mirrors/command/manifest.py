@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from linkflap.harness.machine.java import java_for
-from linkflap.harness.machine.toml_file import KeyPath, TomlFile, content_and_lines
+from linkflap.harness.machine.toml_file import UNIT, KeyPath, TomlFile, content_and_lines
 from linkflap.harness.machine.user_programs import program
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.guarantee import (
@@ -41,7 +41,7 @@ from linkflap.harness.runtimes.distribution.kafka import kafka, look_for
 Words = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)]
 
 
-Seconds = Annotated[float, Meta(gt=0, le=3600)]
+Seconds = Annotated[float, Meta(gt=0, le=3600, extra={UNIT: "seconds"})]
 
 
 class ManifestTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
