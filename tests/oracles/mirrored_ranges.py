@@ -87,7 +87,7 @@ def compare(
         for r in destination.records
         if r.visible and r.uid >= 0 and mirrored_range.start <= r.offset < mirrored_range.end
     ]
-    since = _since(plain, mirrored_range, destination, sent, came)
+    since = _since(plain, mirrored_range, source, destination, sent, came)
     doubted: set[int] = set()
     for record in came if may_repeat(plain, mirrored_range.source) else ():
         if len(doubted) < source.log_start:
@@ -352,18 +352,25 @@ def may_repeat(plain: Plain, cluster: str, *, but: tuple[str, ...] = ()) -> bool
 def _since(
     plain: Plain,
     mirrored_range: PlainMirroredRange,
+    source: PlainLog,
     destination: PlainLog,
     sent: list[Any],
     came: list[Any],
 ) -> int:
-    """The source's offset below which the destination's copies are deleted."""
+    """The source's offset below which the destination's copies are deleted. Behind a mirror that
+    repeats, the source may have the first record there several times, and its last copy may be the
+    one that is left."""
     start = destination.log_start
     if start <= (mirrored_range.start if plain.keeps else 0):
         return mirrored_range.start
     if plain.keeps:
         return start
-    by_uid = {r.uid: r for r in reversed(sent)}
-    return next((by_uid[r.uid].offset for r in came if r.uid in by_uid), NEVER)
+    first = next((r.uid for r in came if any(r.uid == s.uid for s in sent)), None)
+    offsets = [r.offset for r in source.records if r.visible and r.uid == first and r.uid >= 0]
+    offsets = [offset for offset in offsets if offset >= mirrored_range.start]
+    if first is None:
+        return NEVER
+    return int(offsets[-1 if may_repeat(plain, mirrored_range.destination) else 0])
 
 
 def _tail(plain: Plain, mirrored_range: PlainMirroredRange, generation: PlainGeneration) -> str:

@@ -369,21 +369,33 @@ def tombstones_expired(view: PartitionView, replica: Replica) -> int | None:
 
 
 def kept_since(
-    view: PartitionView, mirrored_range: MirroredRange, destination: Log, sent: Ints, position: Ints
+    view: PartitionView,
+    mirrored_range: MirroredRange,
+    source: Log,
+    destination: Log,
+    sent: Ints,
+    uids: Ints,
 ) -> int:
     """The first source offset whose record the destination may still have, although the
     destination's log may have lost its beginning.
 
     Where the mirror moves offsets, that is the source offset of the first record that the
-    destination still has, because records arrive in order; `position` are their indexes in `sent`.
+    destination still has, because records arrive in order; `sent` are the rows of the source that
+    should arrive, and `uids` the payload ids that did. If the source itself has that record several
+    times, as behind a mirror that repeats, the destination may have deleted all copies but the last
+    one.
     """
     start = destination.replica.log_start
     if start <= (mirrored_range.start if view.guarantee.offsets_kept else 0):
         return mirrored_range.start
     if view.guarantee.offsets_kept:
         return start
-    known = position[position >= 0]
-    return int(sent[known[0]]) if len(known) else FOREVER
+    theirs = source.records
+    known = uids[among(uids, theirs.uid[sent])]
+    if not len(known):
+        return FOREVER
+    copies_there = theirs.offset[sent][theirs.uid[sent] == known[0]]
+    return int(copies_there[-1 if may_have_repeated(view, mirrored_range.destination) else 0])
 
 
 def unsettled_payloads(

@@ -345,8 +345,8 @@ def hop(
     sent = (theirs.offset >= mirrored_range.start) & (
         theirs.offset < (mirrored_range.end if mirrored_range.far else FOREVER)
     )
-    sequence = np.flatnonzero(source.visible & (theirs.uid >= 0) & sent)
-    sequence = sequence[copies(theirs.uid[sequence])[1] == 0]
+    every = np.flatnonzero(source.visible & (theirs.uid >= 0) & sent)
+    sequence = every[copies(theirs.uid[every])[1] == 0]
     came = (ours.offset >= mirrored_range.start) & (ours.offset < mirrored_range.end)
     came &= destination.visible
     # A first segment may begin before the log does.
@@ -360,13 +360,8 @@ def hop(
         several = among(unknown, theirs.digest[source.visible]) | (copies(unknown)[1] > 0)
         nameless = int(np.count_nonzero(several))
     unsettled = unsettled_payloads(view, mirrored_range, source, ours.uid[mirrored])
-    since = kept_since(
-        view,
-        mirrored_range,
-        destination,
-        theirs.offset[sequence],
-        locate(theirs.uid[sequence], ours.uid[mirrored]),
-    )
+    every = every[among(theirs.uid[every], theirs.uid[sequence])]
+    since = kept_since(view, mirrored_range, source, destination, every, ours.uid[mirrored])
     older = int(np.count_nonzero(theirs.offset[sequence] < since))
     sequence = sequence[older:]
     if since > mirrored_range.start:

@@ -246,6 +246,17 @@ def test_a_record_that_a_deleted_copy_may_have_overtaken_is_not_certainly_lost()
     assert len(unjudged("lost-write", seen)) == 1
 
 
+@pytest.mark.parametrize(("windows", "holes"), [((FLAP,), 0), ((), 1)])
+def test_the_first_record_left_may_be_the_last_of_several_copies_at_the_source(
+    windows: tuple[Window, ...], holes: int
+) -> None:
+    """B has 1 again behind 3, and what is left of C begins with 1: all before its second copy may
+    be deleted there. Without a fault no mirror repeats."""
+    logs = [Log("A").data(1, 2, 3, 4), Log("B").data(1, 2, 3, 1, 4), Log("C", start=4).data(1, 4)]
+    found = anomalies(NAME, view(logs, topology="A->B->C", windows=windows))
+    assert [kind for kind, _, _ in found].count("mirror-hole") == holes
+
+
 def test_a_chain_is_compared_hop_by_hop() -> None:
     seen = view(
         [Log("A").data(1, 2, 3), Log("B").data(1, 2, 3), Log("C").data(1, 3)], topology="A->B->C"
