@@ -90,10 +90,10 @@ def _judge(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator
 
 def _unseen(log: Log, rows: Ints) -> str:
     """Records that a program wrote by a path that was not recorded, or in a request that could not
-    be read."""
+    be read, or in one of several equal batches without an identity."""
     return (
         f"{len(rows)} records on {log.cluster}, from offset {int(log.records.offset[rows[0]])} on, "
-        "were not seen on the wire"
+        "were not seen on the wire, or in several equal batches that nobody acknowledged"
     )
 
 

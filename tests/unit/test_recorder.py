@@ -747,6 +747,36 @@ def test_an_acknowledgement_that_was_lost_on_the_way_promises_nothing(wire: Wire
     assert kinds(named(wire, Log("A"), Log("B"))) == set()
 
 
+@pytest.mark.parametrize("who", [None, ME])
+def test_a_batch_whose_answer_was_cut_off_is_acknowledged_where_it_is(
+    wire: Wire, who: ProducerIdentity | None
+) -> None:
+    """A broker answers the repeated request of an idempotent client with the offset of the
+    first; without idempotence the batch is written again, or for the first time."""
+    cut, again = wire.connection(), wire.connection()
+    made = batch(b"1", who=who)
+    wire.produce(cut, made)
+    cut.ended()
+    (sent,) = wire.sends()
+    there = Log("A").data(-1, pid=sent.producer_id, sequence=sent.sequence, crc=sent.crc)
+    assert kinds(named(wire, there, Log("B"))) == set()
+    assert kinds(named(wire, Log("A"), Log("B"))) == set()
+    wire.written(again, wire.produce(again, made), 0)
+    assert kinds(named(wire, there, Log("B"))) == set()
+    assert {"ghost-ack", "lost-write"} <= kinds(named(wire, Log("A").data(5, pid=9), Log("B")))
+
+
+def test_equal_batches_without_an_acknowledgement_have_no_name(wire: Wire) -> None:
+    program = wire.connection()
+    for _ in range(2):
+        asked = wire.produce(program, batch(b"1", who=None))
+        wire.written(program, asked, -1, error=Error.not_enough_replicas_after_append)
+    there = Log("A").data(-1, crc=wire.sends()[0].crc)
+    (found,) = judged("provenance", named(wire, there, Log("B")))
+    assert isinstance(found, Unjudged)
+    assert found.reason.endswith("or in several equal batches that nobody acknowledged")
+
+
 def test_a_batch_acknowledged_at_two_offsets_is_there_twice_or_not_at_one_of_them(
     wire: Wire,
 ) -> None:
