@@ -748,15 +748,15 @@ def test_an_acknowledgement_that_was_lost_on_the_way_promises_nothing(wire: Wire
 
 
 @pytest.mark.parametrize("who", [None, ME])
-def test_a_batch_whose_answer_was_cut_off_is_acknowledged_where_it_is(
+def test_a_batch_whose_answer_was_lost_is_acknowledged_where_it_is(
     wire: Wire, who: ProducerIdentity | None
 ) -> None:
     """A broker answers the repeated request of an idempotent client with the offset of the
     first; without idempotence the batch is written again, or for the first time."""
-    cut, again = wire.connection(), wire.connection()
+    first, again = wire.connection(), wire.connection()
     made = batch(b"1", who=who)
-    wire.produce(cut, made)
-    cut.ended()
+    wire.produce(first, made)
+    first.ended()
     (sent,) = wire.sends()
     there = Log("A").data(-1, pid=sent.producer_id, sequence=sent.sequence, crc=sent.crc)
     assert kinds(named(wire, there, Log("B"))) == set()
