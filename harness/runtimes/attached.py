@@ -48,7 +48,6 @@ from linkflap.harness.model.protocols import (
     Certificate,
     Confines,
     Recorder,
-    WireRecorder,
     WireRecording,
 )
 from linkflap.harness.model.scenario import OWN_GROUPS
@@ -61,7 +60,12 @@ from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_se
 from linkflap.harness.runtimes.kraft.broker import END_WITHIN, ClusterProgram
 from linkflap.harness.runtimes.kraft.cluster import CreatesTopics
 from linkflap.harness.runtimes.kraft.configuration import paths_into
-from linkflap.harness.runtimes.kraft.deployment import LINK_MEMORY, require_certificates, started
+from linkflap.harness.runtimes.kraft.deployment import (
+    LINK_MEMORY,
+    ClusterRecorder,
+    require_certificates,
+    started,
+)
 from linkflap.harness.runtimes.toxiproxy import shared
 from linkflap.harness.runtimes.toxiproxy.link import TopicMarks, ToxiproxyLink
 from linkflap.harness.runtimes.toxiproxy.shared import SharedToxiproxy
@@ -248,18 +252,23 @@ def deploy(
 ) -> AttachedDeployment:
     """Attaches to the clusters of a topology, and proves the links before them. Raises InputError
     or SetupError, after ending what was already started."""
-    if wire is not None:
-        raise InputError("clusters that run already have no recorder of linkflap's before them")
-    return started(AttachedDeployment(topology, folder=folder, recorder=recorder))
+    return started(AttachedDeployment(topology, folder=folder, recorder=recorder, wire=wire))
 
 
 class AttachedDeployment(process.WithChildren):
     """`harness.model.protocols.Deployment`: proxies and services are children of this process."""
 
-    recorders: Mapping[str, WireRecorder] = MappingProxyType({})
-
-    def __init__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        folder: Path,
+        recorder: Recorder,
+        wire: WireRecording | None = None,
+    ) -> None:
         super().__init__(topology, folder=folder, recorder=recorder)
+        self._wire = wire
+        self._recorders: dict[str, ClusterRecorder] = {}
         self._clusters: dict[str, AttachedCluster] = {}
         self._rewriters: list[ClusterRewriter] = []
         self._shared: list[tuple[SharedToxiproxy, ToxiproxyLink]] = []
@@ -269,6 +278,10 @@ class AttachedDeployment(process.WithChildren):
     @property
     def clusters(self) -> Mapping[str, AttachedCluster]:
         return MappingProxyType(self._clusters)
+
+    @property
+    def recorders(self) -> Mapping[str, ClusterRecorder]:
+        return MappingProxyType(self._recorders)
 
     def start(self) -> None:
         """See `started`."""
@@ -291,6 +304,7 @@ class AttachedDeployment(process.WithChildren):
         for name, cluster in found.items():
             self._prepare(cluster, paths[name])
         side_by_side(rewriter.start for rewriter in self._rewriters)
+        side_by_side(each.start for each in self._recorders.values())
         side_by_side(link.start for link in self._links.values())
         for server, link in self._shared:
             server.refuse_unreached(link)
@@ -361,7 +375,8 @@ class AttachedDeployment(process.WithChildren):
         """Leases the ports of the paths into a cluster, and makes its proxies and rewriter; starts
         nothing."""
         nodes = cluster.brokers
-        ports = iter(self._lease.ports(len(paths) * (2 * len(nodes) + 1)))
+        recorded = len(nodes) if self._wire is not None else 0
+        ports = iter(self._lease.ports(len(paths) * (2 * len(nodes) + 1) + recorded))
         behind: list[address_rewriter.PathPort] = []
         for path in paths:
             fronts = {node: next(ports) for node in nodes}
@@ -375,6 +390,8 @@ class AttachedDeployment(process.WithChildren):
                     )
                 )
                 proxies[node] = (fronts[node], f"127.0.0.1:{inner}")
+            if self._wire is not None and path.startswith("*->"):
+                proxies = self._recorded(cluster, self._wire, proxies, ports)
             at = path.replace("*->", "access-").replace("->", "-")
             api = self._topology.cluster(cluster.name).toxiproxy
             server = SharedToxiproxy(shared.parse(api), at, nodes) if api else None
@@ -402,6 +419,33 @@ class AttachedDeployment(process.WithChildren):
             )
         )
 
+    def _recorded(
+        self,
+        cluster: AttachedCluster,
+        wire: WireRecording,
+        proxies: Mapping[int, tuple[int, str]],
+        ports: Iterator[int],
+    ) -> dict[int, tuple[int, str]]:
+        """Puts a recorder between the proxies of clients and the address rewriter: each proxy with
+        the recorder's port behind it. All programs that are recorded use this path."""
+        listens = {next(ports): rewriter for _, rewriter in proxies.values()}
+        bootstrap = ",".join(f"127.0.0.1:{front}" for front, _ in proxies.values())
+        self._recorders[cluster.name] = ClusterRecorder(
+            cluster.name,
+            len(self._recorders),
+            wire,
+            folder=self._folder / cluster.name / "recorder",
+            listens=listens,
+            bootstrap=beside(cluster.bootstrap, bootstrap),
+            recorder=self._recorder,
+            tls=ends_of_recorder(cluster.secrets),
+        )
+        fronts = ((node, front) for node, (front, _) in proxies.items())
+        return {
+            node: (front, f"127.0.0.1:{port}")
+            for (node, front), port in zip(fronts, listens, strict=True)
+        }
+
     def replace_release(self, cluster: str, broker: int, kafka: str) -> str:
         raise InputError(f"broker {cluster}/{broker} is not linkflap's, and keeps its release")
 
@@ -415,6 +459,8 @@ class AttachedDeployment(process.WithChildren):
     def _end_clusters(self, ends: contextlib.ExitStack) -> None:
         for rewriter in self._rewriters:
             ends.callback(rewriter.finish)
+        for each in self._recorders.values():
+            ends.callback(each.finish)
 
     def _give_back(self) -> None:
         """Called last, when no client reaches a cluster any more and could create a topic again."""
@@ -459,6 +505,15 @@ def ends_of_tls(secrets: AttachedSecrets | None) -> Tls | None:
         identity=secrets.identity,
         any_host=secrets.entry.any_host,
     )
+
+
+def ends_of_recorder(secrets: AttachedSecrets | None) -> Tls | None:
+    """How the recorder between clients and the rewriter terminates TLS, as the rewriter does; it
+    trusts the rewriter's authority, too. None if the cluster uses no TLS."""
+    ends = ends_of_tls(secrets)
+    if secrets is None or ends is None:
+        return None
+    return msgspec.structs.replace(ends, authority=secrets.entry.authority)
 
 
 def _refuse_closed(where: str, spec: ClusterSpec, addresses: Sequence[str]) -> None:

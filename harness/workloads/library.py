@@ -202,9 +202,13 @@ class Librdkafka:
         batch: int,
     ) -> ClientConsumer:
         del batch  # given with each poll
-        return cast(
-            "ClientConsumer", Consumer({**config, "on_commit": on_commit, "error_cb": noticed})
-        )
+        # A recorder that it passes tells it from a program's consumers by its client id.
+        own = {
+            "client.id": config.get("group.id", ""),
+            "on_commit": on_commit,
+            "error_cb": noticed,
+        }
+        return cast("ClientConsumer", Consumer({**config, **own}))
 
     def share_consumer(self, config: Config, *, batch: int) -> JavaShareConsumer:
         # workloads that need one are refused before

@@ -24,13 +24,14 @@ from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.payload import drawn_seed
 from linkflap.harness.model.scenario import Minimums, MirrorSpec, Option, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ANY_NAME
+from linkflap.harness.runtimes import usual
 from linkflap.harness.workloads import COMMAND
 
 if TYPE_CHECKING:
     from linkflap.report.progress import Progress
 
 RUNTIME: Final = "process"
-"""The runtime that has recorders."""
+"""The runtime that starts clusters with recorders before them."""
 LOOKS_EVERY: Final = 0.2
 PROGRAM: Final = f"{COMMAND}-1"
 
@@ -104,7 +105,8 @@ def exec_(
 ) -> int:
     """Runs a command while links break, and judges its records.
 
-    COMMAND runs once. All topics that it makes or writes are judged, whatever their names.
+    COMMAND runs once. All topics that it makes or writes are judged, whatever their names. On
+    clusters that run already it writes those of --topic alone: --topic orders is A.orders there.
     Faults that have not begun when COMMAND ends are not played, and the verdict is then unknown.
 
     COMMAND finds the clusters in its environment: LINKFLAP_BOOTSTRAP, LINKFLAP_BOOTSTRAP_B
@@ -139,8 +141,9 @@ def exec_(
         duration=seconds(within, "--within", most=86400),
         topics=replace(based.topics, partitions=partitions or based.topics.partitions),
     )
+    runtime = usual(chosen.topology, RUNTIME)
     if dry_run:
-        return show_schedule(chosen, RUNTIME, as_json=as_json)
+        return show_schedule(chosen, runtime, as_json=as_json)
     folder = out or new_folder("exec")
     check_output(folder, out, junit)
     output = folder / "logs" / "commands" / PROGRAM / "output.log"
@@ -158,7 +161,7 @@ def exec_(
             shown.join()
 
     record_run(
-        chosen, RUNTIME, folder, to_repeat(words, chosen.seed), warm=True, keep=keep, beside=printed
+        chosen, runtime, folder, to_repeat(words, chosen.seed), warm=True, keep=keep, beside=printed
     )
     status, failed = _ended(folder, chosen.duration)
     verdict = judge([folder], NOTES.through, as_json=as_json, junit=junit, failed=failed)
@@ -205,6 +208,8 @@ def _based_on(
             "with them; choose a topology without a cycle, for example --topology 'A->B'"
         )
     home = made.topology.clusters[0].name
+    if made.topology.attached:
+        return _with_own_names(made, program, home)
     readers = default_readers(made.topology, home) if program.record and program.reads[1:] else ()
     named = (replace(reader, reads=program.reads) for reader in readers)
     return replace(
@@ -212,6 +217,21 @@ def _based_on(
         topology=replace(made.topology, any_names=True),
         workloads=(replace(program, home=home), *named),
     )
+
+
+def _with_own_names(made: Scenario, program: WorkloadSpec, home: str) -> Scenario:
+    """On clusters that run already a command uses topics whose names belong to the run: those that
+    are given, at home on the first cluster. Raises InputError."""
+    from linkflap.chaos.default_workloads import default_readers
+
+    named = tuple(name for name in program.reads if name != ANY_NAME)
+    if not named:
+        raise InputError(
+            "on clusters that run already, a command writes only topics that the run makes and "
+            f"removes; name them: --topic orders for the topic {home}.orders"
+        )
+    own = replace(program, home=home, reads=named, writes=named)
+    return replace(made, workloads=(own, *default_readers(made.topology, home)))
 
 
 def _follow(path: Path, progress: Progress, over: threading.Event) -> None:

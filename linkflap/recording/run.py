@@ -150,12 +150,7 @@ def check_recorded(scenario: Scenario, runtime: str) -> None:
             f"topics with {_TIMES} = LogAppendTime, whose copies have times of their own; leave "
             "one of them out"
         )
-    if scenario.topology.attached:
-        raise InputError(
-            'record = "wire" (exec, --record wire) needs clusters that linkflap starts, and these '
-            "run already; leave it out"
-        )
-    if runtime != "process":
+    if runtime == "docker":
         raise InputError(
             f'record = "wire" is of the process runtime, and this is {runtime}; leave it out, or '
             "run with --runtime process"

@@ -4,7 +4,9 @@ else was touched."""
 
 from __future__ import annotations
 
+import json
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,7 +20,7 @@ import linkflap
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.machine.rest_leftovers import RestServer
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.events import FaultBite, LinkProven, of_kind
+from linkflap.harness.model.events import FaultBite, LinkProven, WireRecorded, of_kind
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.security import Principal, entered_by, security_of
 from linkflap.harness.rundir import RunReader
@@ -26,6 +28,7 @@ from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_se
 from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyProcess
 from linkflap.harness.wire.offsets import Partition, bounds, quiet
 from tests.command_line import environment, start
+from tests.command_line import linkflap as command
 from tests.integration.test_secured import leaks
 from tests.on_runtimes import create
 from tests.waiting import eventually
@@ -258,3 +261,45 @@ def test_after_a_kill_the_watchdog_resumes_what_was_paused_and_removes_what_was_
         finally:
             running.close()
     eventually("its proxies to be gone", lambda: proxies(toxiproxy) == {THEIRS})
+
+
+ORDERS = """
+import os
+from confluent_kafka import Producer
+
+settings = dict(
+    line.split("=", 1)
+    for line in open(os.environ["LINKFLAP_CONFIG_A"]).read().splitlines()
+    if "=" in line
+)
+producer = Producer({
+    **settings, "bootstrap.servers": os.environ["LINKFLAP_BOOTSTRAP"], "acks": "all"
+})
+for number in range(300):
+    producer.produce(os.environ["LINKFLAP_WRITES"], b"%d" % number)
+assert producer.flush(60) == 0
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+@pytest.mark.linkflap(topology="A{tls+scram}->B{mtls}")
+def test_a_command_is_recorded_behind_the_proxies_of_clusters_with_tls(
+    linkflap_deployment: Deployment, tmp_path: Path
+) -> None:
+    (tmp_path / "orders.py").write_text(ORDERS)
+    words = ["exec", "--topology", arrows(linkflap_deployment), "--topic", "orders"]
+    words += ["--out", str(tmp_path / "run"), "--", sys.executable, "orders.py"]
+    done = command(words, env=environment(tmp_path / "ledger"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    events, _ = RunReader(tmp_path / "run").events()
+    recorded = {each.cluster: each for each in of_kind(events, WireRecorded)}
+    assert recorded["A"].acknowledged
+    assert not recorded["A"].unread
+    verdict = json.loads((tmp_path / "run" / "verdict.json").read_bytes())
+    examined = {check["name"]: check["examined"] for check in verdict["checks"]}
+    assert examined["lost-write"] == {"A/native": 300}
+    assert examined["order-equality"] == {"B/mirrored": 300}
+    for name in "AB":
+        topics = admin(linkflap_deployment, name).list_topics(timeout=60).topics
+        assert "A.orders" not in topics

@@ -395,7 +395,10 @@ def test_the_watchdog_of_a_dead_run_starts_its_brokers_again(tmp_path: Path) -> 
         ('kil = ["true"]', "there is no command 'kil' (did you mean 'kill'?)"),
         ('resume = ["./nothing"]', "there is no program './nothing' in"),
         ("resume = []", "there is no program '' in"),
-        ('start = ["true"]\nkill = "true"', "line 17: cluster.A.commands.kill is wrong"),
+        (
+            'start = ["true"]\nkill = "true"',
+            "line 17: cluster.A.commands.kill is 'true'; it must be a list",
+        ),
         ('start = ["true", "{brokr}"]', "no name '{brokr}' (did you mean '{broker}'?)"),
         ('start = ["true", "x{clusters}"]', "known: {broker}, {cluster}"),
         ('pause = ["true"]\nresume = ["true"]', "commands to kill and start a broker"),
@@ -437,6 +440,14 @@ def test_a_command_with_a_password_in_its_words_is_refused(
         assert password not in sentence
     else:
         assert not CliRunner().invoke(linkflap, ["run", str(file), "--dry-run"]).exit_code
+
+
+def test_a_command_on_them_uses_topics_that_belong_to_the_run() -> None:
+    words = ["exec", "--topology", TOPOLOGY, "--dry-run"]
+    unnamed = CliRunner().invoke(linkflap, [*words, "--", "true"])
+    assert "name them: --topic orders for the topic A.orders" in str(unnamed.exception)
+    named = CliRunner().invoke(linkflap, [*words, "--topic", "orders", "--", "true"])
+    assert not named.exit_code, named.exception
 
 
 def test_clusters_of_linkflaps_own_need_no_commands(tmp_path: Path) -> None:
