@@ -512,7 +512,7 @@ def test_program_can_be_suspended_and_resumed(
         ({"command": ()}, "has no command"),
         ({"command": ("./no-such",)}, "there is no program './no-such'"),
         ({"clients": 2}, "cannot have 2 clients"),
-        ({"options": {"speed": 3}}, "cannot have speed=3; it knows group, move, once, share_group, via"),
+        ({"options": {"speed": 3}}, "speed=3; it knows group, move, once, share_group, via"),
         ({"options": {"move": "hope"}}, "move='hope'; give one of restart, signal"),
         ({"options": {"group": 3}}, "group=3; give a text"),
         ({"writes": ("../etc",)}, "cannot have the topic '../etc'"),
