@@ -24,6 +24,7 @@ from typing import Final
 import numpy as np
 
 from linkflap.harness.model.guarantee import ProducerIds
+from linkflap.harness.model.history import SHARE_KINDS
 from linkflap.harness.model.payload import FOREIGN, PROCESS_SHIFT
 from linkflap.spark_verify.checks.parts.cleaning import offsets_missing
 from linkflap.spark_verify.checks.parts.generations import compacted, recorded_truncations
@@ -144,8 +145,8 @@ def _with_copies(
         replicas=last,
         earlier=before,
         sends=_promised_or_there(seen.sends, logs),
-        reads=tuple(_read(read, logs) for read in seen.reads),
-        shares=tuple(_read(read, logs) for read in seen.shares),
+        reads=tuple(_read(seen, read, logs) for read in seen.reads),
+        shares=tuple(_read(seen, read, logs) for read in seen.shares),
     )
 
 
@@ -265,14 +266,22 @@ def _at_source(ids: Ints, how: ProducerIds) -> Ints:
     return np.where(ids < _NO_ID, ids & _LOW, ids) if how == "region" else ids
 
 
-def _read(read: Read, logs: Sequence[Replica]) -> Read:
-    """A read with the names that the next captured log of its cluster has at its offsets."""
+def _read(seen: PartitionView, read: Read, logs: Sequence[Replica]) -> Read:
+    """A read with the names that the next captured log of its cluster has at its offsets. A record
+    that was deleted since has the name of the one that was acknowledged there; any other that may
+    be gone since is left out. (What was fetched on the wire is named by `fetched_on_the_wire`.)"""
     mine = [log for log in logs if log.cluster == read.cluster]
     log = next((log for log in mine if log.captured >= read.returned), mine[-1] if mine else None)
     if log is None or not len(log.records):
         return read
     at = locate(log.records.offset, read.offsets)
-    return replace(read, uids=each_at(log.records.uid, at, FOREIGN))
+    uids, known = each_at(log.records.uid, at, FOREIGN), at >= 0
+    if len(read.crcs) or read.kind in SHARE_KINDS or known.all():
+        return replace(read, uids=uids)
+    _acknowledged_there(seen, read, uids, known, read.offsets < log.log_start)
+    cleaned = read.offsets < seen.compacted.get(read.cluster, 0)
+    kept = known | ~(cleaned | _perhaps_gone(seen, read, mine))
+    return replace(read, uids=uids[kept], offsets=read.offsets[kept])
 
 
 def fetched_on_the_wire(seen: PartitionView) -> PartitionView:
@@ -300,7 +309,7 @@ def fetched_on_the_wire(seen: PartitionView) -> PartitionView:
     def named(read: Read) -> Read:
         if len(read.crcs):
             return _fetched(seen, read, logs, asked)
-        return _read(read, logs) if (read.reader, read.process) in wired else read
+        return _read(seen, read, logs) if (read.reader, read.process) in wired else read
 
     return replace(seen, reads=tuple(map(named, seen.reads)), shares=tuple(map(named, seen.shares)))
 

@@ -1016,6 +1016,17 @@ def test_readers_got_what_their_cluster_had(wire: Wire) -> None:
     assert seen.reads[0].uids.tolist() == [FIRST + 1]
 
 
+def test_a_record_that_was_deleted_after_a_reader_got_it_is_the_acknowledged_one(
+    wire: Wire,
+) -> None:
+    acknowledged(wire, 0, 1)
+    got = poll((0, -1), (1, -1))
+    left = Log("A", start=1).data(-1, pid=7, sequence=1)
+    seen = named(wire, left, log("B", 0, 1), reads=[replace(got, cluster="A")])
+    assert seen.reads[0].uids.tolist() == [FIRST, FIRST + 1]
+    assert not judged("inconsistent-offset", seen)
+
+
 # What cannot be recorded is refused before anything starts.
 
 

@@ -26,6 +26,7 @@ from typing import Final
 
 import numpy as np
 
+from linkflap.harness.model.payload import FOREIGN
 from linkflap.spark_verify.checks.parts.generations import (
     before_truncation,
     generations,
@@ -395,7 +396,9 @@ def _every(view: PartitionView, cluster: str) -> Iterator[_Taken]:
             loss = replace(loss, elected=_elected_by(view, loss))
             known = generations(view)[loss.cluster]
             log = log_of(view, known[number_at(known, loss.elected)])
-            records = _listed(loss) if loss.records is not None else _observed(view, loss, log)
+            records = (
+                _listed(view, loss) if loss.records is not None else _observed(view, loss, log)
+            )
             own = cluster == loss.cluster
             same = own or view.guarantee.offsets_kept
             yield _Taken(
@@ -429,13 +432,21 @@ def _mirrored(view: PartitionView, source: str, destination: str, time: int) -> 
     return destination in reached
 
 
-def _listed(loss: Loss) -> tuple[Ints, Ints, Ints]:
-    """Offset, payload id and producer id of each lost record, by offset."""
+def _listed(view: PartitionView, loss: Loss) -> tuple[Ints, Ints, Ints]:
+    """Offset, payload id and producer id of each lost record, by offset. What a program wrote has
+    the payload id of the record that was acknowledged there to the same producer."""
     listed = sorted(loss.records or (), key=lambda run: run[1])
     uid, offset, count, producer = np.array(listed, np.int64).reshape(-1, 4).T
     run = np.repeat(np.arange(len(count)), count)
     step = np.arange(len(run)) - (np.cumsum(count) - count)[run]
-    return offset[run] + step, np.where(uid[run] >= 0, uid[run] + step, uid[run]), producer[run]
+    offsets, producers = offset[run] + step, producer[run]
+    if view.topic in view.partition_facts.facts.programs:
+        sends = sends_to(view, loss.cluster)
+        names, send = uids_of(sends)
+        at = locate(sends.each("offsets"), offsets)
+        theirs = each_at(sends.column("producer_id")[send], at, FOREIGN) == producers
+        return offsets, np.where(theirs, each_at(names, at, FOREIGN), FOREIGN), producers
+    return offsets, np.where(uid[run] >= 0, uid[run] + step, uid[run]), producers
 
 
 def _observed(view: PartitionView, loss: Loss, log: Log | None) -> tuple[Ints, Ints, Ints]:

@@ -20,7 +20,17 @@ from linkflap.spark_verify.facts.partition_facts import Loss, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.verdict.allowances import why_allowed
-from tests.unit.checks.histories import SECOND, Log, commit, poll, promoted, samples, send, view
+from tests.unit.checks.histories import (
+    SECOND,
+    Log,
+    but,
+    commit,
+    poll,
+    promoted,
+    samples,
+    send,
+    view,
+)
 from tests.unit.checks.verdicts import findings
 
 BEFORE, ELECTED, AFTER = 10 * SECOND, 50 * SECOND, 60 * SECOND
@@ -374,3 +384,16 @@ def test_a_run_of_an_older_version_lost_the_first_that_was_acknowledged_at_each_
     assert sorted(found) == [("lost-write", "A", 2, True), ("lost-write", "A", 3, False)]
     after = judged("ghost-ack", history(replace(OLD, invoked=AFTER), NEW, windows=older))
     assert [allowed for *_, allowed in after] == [False]
+
+
+@pytest.mark.parametrize(("producer", "explained"), [(5, True), (9, False)])
+def test_what_a_program_was_acknowledged_is_lost_by_offset_and_producer(
+    producer: int, explained: bool
+) -> None:
+    """The list of the loss has no payload ids of a program's records."""
+    nameless = replace(LOSS, records=((-1, 2, 2, producer),))
+    seen = view(NOW, sends=[OLD, NEW], windows=lost(nameless))
+    seen = but(seen, programs=frozenset({"A.t"}), wired=frozenset({"A.t"}))
+    for check in ("lost-write", "ghost-ack"):
+        (found,) = findings(check, seen)
+        assert ("lost_by" in found.evidence) == explained
