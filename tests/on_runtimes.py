@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -99,12 +99,20 @@ def create(cluster: Cluster, topic: str, replicas: int = 1) -> None:
         future.result()
 
 
-def produce(bootstrap: str, topic: str, value: bytes, *, within: float = 60) -> int:
+def produce(
+    bootstrap: str,
+    topic: str,
+    value: bytes,
+    *,
+    within: float = 60,
+    login: Mapping[str, str | int | float | bool] | None = None,
+) -> int:
     """Writes `value`, and returns its offset once all replicas acknowledged it."""
     reports: list[tuple[KafkaError | None, int | None]] = []
     producer = Producer(
         {
             **QUIET,
+            **(login or {}),
             "bootstrap.servers": bootstrap,
             "acks": "all",
             "message.timeout.ms": int(within * 1000),

@@ -401,6 +401,9 @@ class Running(Protocol):
         """Returns when it is suspended."""
 
     def resume(self) -> None: ...
+    def signal(self, number: int) -> None:
+        """Sends a signal, unless it has ended."""
+
     def kill(self) -> None:
         """SIGKILL; returns when it is gone."""
 

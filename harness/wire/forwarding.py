@@ -1,5 +1,5 @@
-"""Forwards connections from ports on loopback to brokers while an observer reads their frames: the
-recorder or the address rewriter.
+"""Forwards connections from ports of this machine to brokers while an observer reads their frames:
+the recorder or the address rewriter.
 
 The forwarder splits the bytes into Kafka's frames as they pass. It copies only the frames that the
 observer wants; of all others it looks at the beginning alone. The observer may hold a frame back
@@ -386,14 +386,15 @@ class Forwarder:
         observer: Callable[[], Observer],
         *,
         tls: Ends | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
-        """Forwards connections to `port` on loopback to a broker; `observer` is called for each,
+        """Forwards connections to `port` on `host` to a broker; `observer` is called for each,
         before a handshake. With `tls` both sides speak TLS."""
         server = await asyncio.get_running_loop().create_server(
             lambda: _FromClient(
                 observer(), broker, self._whose, self, None if tls is None else tls.to_broker
             ),
-            "127.0.0.1",
+            host,
             port,
             ssl=None if tls is None else tls.to_client,
         )

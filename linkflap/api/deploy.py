@@ -89,7 +89,7 @@ def deploy(
         )
     chosen = runs.usual(scenario.topology, runtime)
     runtimes.check(chosen, scenario.topology)
-    check_recorded(scenario, chosen)
+    check_recorded(scenario)
     path = runs.new(folder, "deploy")
     began = replace(
         Run.begun(scenario, chosen, f"linkflap.deploy({str(topology)!r})"),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from linkflap.report.progress import Progress
 
 RUNTIME: Final = "process"
-"""The runtime that starts clusters with recorders before them."""
+"""The runtime of its clusters."""
 LOOKS_EVERY: Final = 0.2
 PROGRAM: Final = f"{COMMAND}-1"
 

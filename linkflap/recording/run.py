@@ -88,7 +88,7 @@ def check(scenario: Scenario, runtime: str) -> None:
         scenario.mirror, reversible=any(fault.name.reverses for fault in scenario.schedule)
     )
     runtimes.check(runtime, scenario.topology)
-    check_recorded(scenario, runtime)
+    check_recorded(scenario)
     mirrors.check_played(scenario, runtime)
     check_runtime(scenario.schedule, runtime)
     check_losses(scenario.schedule, mirrors.resolve(scenario.mirror).guarantee)
@@ -122,7 +122,7 @@ def _check_times(scenario: Scenario) -> None:
 _TIMES: Final = "message.timestamp.type"
 
 
-def check_recorded(scenario: Scenario, runtime: str) -> None:
+def check_recorded(scenario: Scenario) -> None:
     """Raises InputError where what is to be recorded on the wire could not be read there, or not be
     found in the logs again."""
     if not any(workload.record for workload in scenario.workloads):
@@ -149,11 +149,6 @@ def check_recorded(scenario: Scenario, runtime: str) -> None:
             f'record = "wire" cannot follow records through the mirror {scenario.mirror.kind} in '
             f"topics with {_TIMES} = LogAppendTime, whose copies have times of their own; leave "
             "one of them out"
-        )
-    if runtime == "docker":
-        raise InputError(
-            f'record = "wire" is of the process runtime, and this is {runtime}; leave it out, or '
-            "run with --runtime process"
         )
 
 

@@ -19,11 +19,14 @@ from typing import Any, cast
 
 import pytest
 
+from linkflap.api.deploy import deploy
 from linkflap.harness.machine import cleanup, ledger, process_identity
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.machine.process_identity import Identity
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
+from linkflap.harness.model.events import RecorderDied
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec
+from linkflap.harness.rundir import RunReader
 from linkflap.harness.runtimes import runtime
 from linkflap.harness.runtimes.distribution.kafka import kafka
 from tests.command_line import environment, harness, linkflap, use_ledger
@@ -377,3 +380,34 @@ def test_a_base_without_a_java_is_refused(engine: Any) -> None:
     finally:
         engine.images.remove(name)
     assert of(engine, ledger.own().owner) == []
+
+
+@pytest.mark.spark
+def test_what_was_recorded_before_the_recorder_died_is_judged(engine: Any, tmp_path: Path) -> None:
+    """The recorder is a container beside its cluster. Its death is an event, and what it had
+    recorded is judged."""
+    folder = tmp_path / "run"
+    deployed = deploy(
+        "A{tls+scram}",
+        topics={"A.orders": 1},
+        readers=False,
+        record="wire",
+        runtime="docker",
+        folder=folder,
+    )
+    with deployed as w:
+        login = {**w.entry("A", "client").librdkafka(), "enable.idempotence": True}
+        with w.fault("program-unanswered", "A", api="Produce") as unanswered:
+            for number in range(3):
+                produce(w.recorded("A"), "A.orders", b"%d" % number, login=login)
+        assert unanswered.bite.bit
+        mine = of(engine, ledger.own().owner)
+        (name,) = (name for name in mine if name.endswith("-recorder-a"))
+        engine.containers.get(name).kill()
+    events, _ = RunReader(folder).events()
+    assert [event.cluster for event in events if isinstance(event, RecorderDied)] == ["A"]
+    judged = w.verify()
+    assert judged.verdict == "unknown"
+    assert "the recorder of A" in judged.why
+    assert judged.checks["lost-write"].examined == {"A/native": 3}
+    assert not judged.anomalies

@@ -276,7 +276,6 @@ def test_an_address_of_no_world_is_refused(
         ({"record": "wire"}, "records topics; name them with topics="),
         ({"group": "billing"}, 'group needs record="wire"'),
         ({**RECORDED, "topology": "A{mtls}->B"}, "cannot show cluster A the certificates"),
-        ({**RECORDED, "runtime": "docker"}, "is of the process runtime"),
         (
             {**RECORDED, "workloads": [linkflap.WorkloadSpec(kind="transactional", home="A")]},
             "workloads write those of A too",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -349,21 +350,23 @@ class ContainerRun:
 
     def kill(self) -> None:
         """SIGKILL; returns when it has ended."""
-        self._signal("SIGKILL")
+        self.signal(signal.SIGKILL)
         self._gone(within=60, what="die")
 
     def stop(self, *, within: float) -> None:
         """SIGTERM, also to a paused one; returns when it has ended. Raises DeadlineExceeded after
         `within` seconds, and it keeps running."""
-        self._signal("SIGTERM")
+        self.signal(signal.SIGTERM)
         self._gone(within=within, what="end after SIGTERM")
 
-    def _signal(self, signal: str) -> None:
-        """Sends a signal. The engine thaws a paused container once the signal is pending."""
+    def signal(self, number: int) -> None:
+        """Sends a signal, unless it has ended. The engine thaws a paused container once the signal
+        is pending."""
+        name = signal.Signals(number).name
         if self._state(newer_than=0)["Running"]:
-            with engine.asked(f"send {signal} to container {self.name}"):
+            with engine.asked(f"send {name} to container {self.name}"):
                 try:
-                    self._container.kill(signal)
+                    self._container.kill(name)
                 except (NotFound, APIError):
                     if self._state(newer_than=0)["Running"]:
                         raise

@@ -2,8 +2,8 @@
 
 Brokers and services advertise to each other addresses of the deployment's network. This machine
 reaches those too if the engine runs on it. To clients on this machine they advertise 127.0.0.1 and
-a leased port that the engine publishes: the CLIENT listeners and the proxies of `*->X`. Every proxy
-and control API is published, so that the harness can measure and control it.
+a leased port that the engine publishes: the CLIENT listeners, the proxies of `*->X` and the
+recorders. Every proxy and control API is published, so that the harness can measure and control it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.model.errors import InputError, SetupError
+from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Recorder, WireRecording
+from linkflap.harness.model.security import beside
 from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import ClusterSpec, Topology, hyphen_free
 from linkflap.harness.runtimes.distribution import kafka
@@ -27,9 +28,15 @@ from linkflap.harness.runtimes.kraft.configuration import (
     CLIENT,
     CONTROLLER,
     INTERNAL,
+    RECORDED,
     BrokerPorts,
 )
-from linkflap.harness.runtimes.kraft.deployment import KraftDeployment, started
+from linkflap.harness.runtimes.kraft.deployment import (
+    RECORDER,
+    ClusterRecorder,
+    KraftDeployment,
+    started,
+)
 from linkflap.harness.runtimes.kraft.installation import Installation
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyServer
@@ -60,8 +67,10 @@ class ContainerSidecar:
         ports: Sequence[int],
         sees: Mapping[Path, bool],
         published: Mapping[str, str],
+        address: str = "",
     ) -> None:
-        self.address = network.take_address()
+        """`address`: one of the network's, if it was taken already."""
+        self.address = address or network.take_address()
         self._published = published
         self._container = Container(
             name.lower(),
@@ -95,6 +104,8 @@ class ContainerSidecar:
 _INTERNAL_PORT: Final = 9094
 _CONTROLLER_PORT: Final = 9093
 _FIRST_PATH_PORT: Final = 9200
+_RECORDED_PORT: Final = 9095
+_FIRST_PROXIED_PORT: Final = 9300
 
 
 def check(topology: Topology) -> None:
@@ -110,18 +121,21 @@ def deploy(
     """Starts a topology in `folder`, which is created if necessary. Returns when everything serves
     and every link is proven. Raises InputError or SetupError, after ending what was already
     started."""
-    if wire is not None:
-        raise InputError(
-            'record = "wire" is of the process runtime; leave it out, or run with --runtime process'
-        )
-    return started(DockerDeployment(topology, folder=folder, recorder=recorder))
+    return started(DockerDeployment(topology, folder=folder, recorder=recorder, wire=wire))
 
 
 class DockerDeployment(KraftDeployment):
     """Brokers, proxies and services are containers on one separate network."""
 
-    def __init__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> None:
-        super().__init__(topology, folder=folder.absolute(), recorder=recorder)
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        folder: Path,
+        recorder: Recorder,
+        wire: WireRecording | None = None,
+    ) -> None:
+        super().__init__(topology, folder=folder.absolute(), recorder=recorder, wire=wire)
         self._made_network: DeploymentNetwork | None = None
         self._proxies = ""
         self._published: dict[str, str] = {}
@@ -137,19 +151,35 @@ class DockerDeployment(KraftDeployment):
     def sidecar(
         self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]
     ) -> ContainerSidecar:
-        made = ContainerSidecar(
+        made = self._sidecar(
+            name, module=module, folder=folder, log=log, ports=ports, sees={self._folder: True}
+        )
+        for secrets in self._secrets:
+            secrets.serve_at(made.address)
+        return made
+
+    def _sidecar(
+        self,
+        name: str,
+        *,
+        module: str,
+        folder: Path,
+        log: Path,
+        ports: Sequence[int],
+        sees: Mapping[Path, bool],
+        address: str = "",
+    ) -> ContainerSidecar:
+        return ContainerSidecar(
             name,
             self._network,
             module=module,
             folder=folder,
             log=log,
             ports=ports,
-            sees={self._folder: True, **self._secret_folders},
+            sees={**sees, **self._secret_folders},
             published=self._published,
+            address=address,
         )
-        for secrets in self._secrets:
-            secrets.serve_at(made.address)
-        return made
 
     @property
     def _secret_folders(self) -> dict[Path, bool]:
@@ -173,7 +203,11 @@ class DockerDeployment(KraftDeployment):
         return install(asked)
 
     def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
-        ports = iter(self._lease.ports(spec.brokers * (1 + len(paths)) + len(paths)))
+        recorded = spec.brokers if self._wire is not None else 0
+        ports = iter(self._lease.ports(spec.brokers * (1 + len(paths)) + len(paths) + recorded))
+        direct = [next(ports) for _ in range(recorded)]
+        before = self._network.take_address() if self._wire is not None else ""
+        behind: dict[int, str] = {}
         servers = {path: self._network.take_address() for path in paths}
         proxies: dict[str, dict[int, tuple[int, str]]] = {path: {} for path in paths}
         nodes: dict[int, BrokerPorts] = {}
@@ -190,11 +224,21 @@ class DockerDeployment(KraftDeployment):
                 )
                 self._published[f"127.0.0.1:{port}"] = f"{servers[path]}:{port}"
                 proxies[path][node] = (port, f"{address}:{number}")
+            if before:
+                listens[RECORDED], proxied = _RECORDED_PORT, _FIRST_PROXIED_PORT + node
+                advertised[RECORDED] = f"{_LOOPBACK}:{direct[node - 1]}"
+                behind |= {
+                    direct[node - 1]: f"{address}:{_RECORDED_PORT}",
+                    proxied: f"{address}:{listens[ACCESS]}",
+                }
+                access = proxies[f"*->{spec.name}"]
+                access[node] = (access[node][0], f"{before}:{proxied}")
             nodes[node] = BrokerPorts(listens=listens, advertised=advertised, host=address)
         hosts = {
             node: ("127.0.0.1", "localhost", each.host, *servers.values())
             for node, each in nodes.items()
         }
+        secrets = self._secrets_of(spec, hosts)
         cluster = ContainerCluster(
             spec.name,
             self._installations[spec.kafka],
@@ -202,9 +246,33 @@ class DockerDeployment(KraftDeployment):
             self._folder / spec.name,
             self._network,
             settings=spec.config,
-            secrets=self._secrets_of(spec, hosts),
+            secrets=secrets,
         )
         self._clusters[spec.name] = cluster
+        if self._wire is not None:
+            addresses = ",".join(each.advertised[RECORDED] for each in nodes.values())
+            made = self._recorders[spec.name] = ClusterRecorder(
+                spec.name,
+                len(self._recorders),
+                self._wire,
+                folder=self._folder / spec.name / "recorder",
+                listens=behind,
+                bootstrap=beside(cluster.bootstrap, addresses),
+                recorder=self._recorder,
+                tls=secrets.recorder_tls() if secrets is not None else None,
+                host="0.0.0.0",
+            )
+            made.run_by(
+                self._sidecar(
+                    f"recorder-{hyphen_free(spec.name)}",
+                    module=RECORDER,
+                    folder=made.log.parent,
+                    log=made.log,
+                    ports=direct,
+                    sees={self._folder: True, self._wire.root.absolute(): True},
+                    address=before,
+                ).spawn
+            )
         for path, listener in paths.items():
             folder = self._folder / spec.name / listener.lower()
             api = next(ports)

@@ -11,7 +11,6 @@ advertises, and one behind the proxy `*->X`.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import threading
 from abc import ABC, abstractmethod
@@ -62,6 +61,9 @@ if TYPE_CHECKING:
     from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
 
 
+RECORDER: Final = "linkflap.harness.wire.recorder"
+
+
 class ClusterRecorder(ClusterProgram):
     """Not started when made. `bootstrap`: the addresses that its clients are given."""
 
@@ -76,9 +78,10 @@ class ClusterRecorder(ClusterProgram):
         bootstrap: str,
         recorder: Recorder,
         tls: Tls | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
-        """`listens`: port -> the listener behind it; `number`: the place of the cluster in its
-        topology."""
+        """`listens`: port on `host` -> the listener behind it; `number`: the place of the cluster
+        in its topology."""
         settings = Settings(
             cluster=cluster,
             number=number,
@@ -88,11 +91,12 @@ class ClusterRecorder(ClusterProgram):
             groups=wire.groups,
             share_groups=wire.share_groups,
             listens=listens,
+            host=host,
             tls=tls,
         )
         super().__init__(
             f"recorder of {cluster}",
-            "linkflap.harness.wire.recorder",
+            RECORDER,
             folder=folder,
             settings=(SETTINGS, msgspec.json.encode(settings)),
             ready="records at",
@@ -111,9 +115,8 @@ class ClusterRecorder(ClusterProgram):
                 faults=others if what is None else {**others, fault: what},
             )
             write_whole(self._folder / ASKED, msgspec.json.encode(self._asked))
-            if (pid := self.pid) is not None:
-                with contextlib.suppress(ProcessLookupError):  # it has died
-                    os.kill(pid, signal.SIGUSR1)
+            if self._child is not None:
+                self._child.signal(signal.SIGUSR1)
             until(
                 self._does_as_asked,
                 within=END_WITHIN,

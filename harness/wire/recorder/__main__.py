@@ -66,7 +66,7 @@ async def run(folder: Path, ends: asyncio.Event) -> None:
     observer = partial(WireConnection, history, interferences)
     tls = None if settings.tls is None else settings.tls.ends()
     for port, address in settings.listens.items():
-        await forwarder.listen(port, host_and_port(address), observer, tls=tls)
+        await forwarder.listen(port, host_and_port(address), observer, tls=tls, host=settings.host)
     log.info("records at %s", ", ".join(map(str, settings.listens)))
     await ends.wait()
     forwarder.close()

@@ -31,13 +31,14 @@ clients, and so many for each cluster."""
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`number`: the place of the cluster in its topology. `topics`: whose writes are recorded, in
     the run directory `root`; `reads`: those whose reads are, and `groups` and `share_groups` whose.
-    `listens`: port on loopback -> host:port of the broker behind it; `tls` None: plain text."""
+    `listens`: port on `host` -> host:port of the broker behind it; `tls` None: plain text."""
 
     cluster: str
     number: int
     root: str
     topics: frozenset[str]
     listens: Mapping[int, str]
+    host: str = "127.0.0.1"
     reads: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     share_groups: frozenset[str] = frozenset()

@@ -1,5 +1,5 @@
 """The image for linkflap's own programs in containers: this machine's Python, and the packages that
-the shadow mirror needs.
+the shadow mirror and the recorder need.
 
 linkflap's own code is not in it. Containers mount it read-only from where it is installed, so they
 run the same code as the harness.
@@ -43,11 +43,12 @@ _LEFT_OUT: Final = (
     "dist-packages",
 )
 # Runs in a separate interpreter: modules that are imported in this one, or at every start, say
-# nothing about what the shadow needs.
+# nothing about what these programs need.
 _NEEDED: Final = """
 import importlib.metadata, sys
 before = set(sys.modules)
 import linkflap.harness.mirrors.shadow.__main__
+import linkflap.harness.wire.recorder.__main__
 known = importlib.metadata.packages_distributions()
 for name in {name.partition(".")[0] for name in set(sys.modules) - before}:
     for distribution in known.get(name, ()):
@@ -68,8 +69,8 @@ def ready() -> str:
     with FileLock(kept.folder() / ".docker-python.lock"):
         if not builds.identity(name):
             kept.LOG.info(
-                "first use: making the image of this machine's Python, for the shadow mirror and "
-                "for partitions"
+                "first use: making the image of this machine's Python, for the shadow mirror, for "
+                "recorders and for partitions"
             )
             builds.made_of_files(
                 name,
@@ -101,7 +102,7 @@ def tag() -> str:
 
 @cache
 def _needed() -> tuple[Distribution, ...]:
-    """The installed packages that the shadow imports, without linkflap."""
+    """The installed packages that these programs import, without linkflap."""
     command = [sys.executable, "-c", _NEEDED]
     root = INSTALLED
     done = subprocess.run(
@@ -115,8 +116,8 @@ def _needed() -> tuple[Distribution, ...]:
     )
     if done.returncode:
         raise SetupError(
-            f"the shadow mirror cannot be imported ({done.stderr.strip().splitlines()[-1]}); "
-            "install linkflap again"
+            "the shadow mirror or the recorder cannot be imported "
+            f"({done.stderr.strip().splitlines()[-1]}); install linkflap again"
         )
     return tuple(distribution(name) for name in sorted(set(done.stdout.split()) - {"linkflap"}))
 
