@@ -9,8 +9,9 @@ recorders. Every proxy and control API is published, so that the harness can mea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Recorder, WireRecording
@@ -41,6 +42,9 @@ from linkflap.harness.runtimes.kraft.installation import Installation
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyServer
 from linkflap.harness.wire.access import host_and_port
+
+if TYPE_CHECKING:
+    from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
 
 # Output goes directly to a file: the engine returns it only at the end, and not with every log
 # driver.
@@ -205,7 +209,7 @@ class DockerDeployment(KraftDeployment):
     def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
         recorded = spec.brokers if self._wire is not None else 0
         ports = iter(self._lease.ports(spec.brokers * (1 + len(paths)) + len(paths) + recorded))
-        direct = [next(ports) for _ in range(recorded)]
+        direct = list(islice(ports, recorded))
         before = self._network.take_address() if self._wire is not None else ""
         behind: dict[int, str] = {}
         servers = {path: self._network.take_address() for path in paths}
@@ -250,29 +254,7 @@ class DockerDeployment(KraftDeployment):
         )
         self._clusters[spec.name] = cluster
         if self._wire is not None:
-            addresses = ",".join(each.advertised[RECORDED] for each in nodes.values())
-            made = self._recorders[spec.name] = ClusterRecorder(
-                spec.name,
-                len(self._recorders),
-                self._wire,
-                folder=self._folder / spec.name / "recorder",
-                listens=behind,
-                bootstrap=beside(cluster.bootstrap, addresses),
-                recorder=self._recorder,
-                tls=secrets.recorder_tls() if secrets is not None else None,
-                host="0.0.0.0",
-            )
-            made.run_by(
-                self._sidecar(
-                    f"recorder-{hyphen_free(spec.name)}",
-                    module=RECORDER,
-                    folder=made.log.parent,
-                    log=made.log,
-                    ports=direct,
-                    sees={self._folder: True, self._wire.root.absolute(): True},
-                    address=before,
-                ).spawn
-            )
+            self._put_before(cluster, nodes, self._wire, behind, direct, before, secrets)
         for path, listener in paths.items():
             folder = self._folder / spec.name / listener.lower()
             api = next(ports)
@@ -297,6 +279,42 @@ class DockerDeployment(KraftDeployment):
                     for node, ports in nodes.items()
                 },
             )
+
+    def _put_before(
+        self,
+        cluster: ContainerCluster,
+        nodes: Mapping[int, BrokerPorts],
+        wire: WireRecording,
+        behind: Mapping[int, str],
+        ports: Sequence[int],
+        address: str,
+        secrets: ClusterSecrets | None,
+    ) -> None:
+        """Makes the recorder of a cluster, in a container at this address. Programs on this machine
+        reach it at `ports`; `behind`: see `ClusterRecorder`."""
+        addresses = ",".join(each.advertised[RECORDED] for each in nodes.values())
+        made = self._recorders[cluster.name] = ClusterRecorder(
+            cluster.name,
+            len(self._recorders),
+            wire,
+            folder=self._folder / cluster.name / "recorder",
+            listens=behind,
+            bootstrap=beside(cluster.bootstrap, addresses),
+            recorder=self._recorder,
+            tls=secrets.recorder_tls() if secrets is not None else None,
+            host="0.0.0.0",
+        )
+        made.run_by(
+            self._sidecar(
+                f"recorder-{hyphen_free(cluster.name)}",
+                module=RECORDER,
+                folder=made.log.parent,
+                log=made.log,
+                ports=ports,
+                sees={self._folder: True, wire.root.absolute(): True},
+                address=address,
+            ).spawn
+        )
 
     def _server(
         self, name: str, address: str, published: Sequence[int], log: Path
