@@ -14,6 +14,7 @@ seed; and mutations that break them.
     turns         flaps, failovers, reversals, captures
     stories       a story from beginning to end
     made          a run directory as values, before it is written to disk
+    wire          the same run, recorded on the wire
     mutations     every mutation: what it changes, which checks must find it, and which may
     changes       random changes of a made run: of rows, logs and files; mutations among them
     matrix        writes docs/matrix.md from the mutations

@@ -15,7 +15,7 @@ from linkflap.harness.model.history import Operation, OperationKind, OutcomeName
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from tests.faithful.clusters import ABORT, COMMIT, WRAP, Cluster, Entry, Log, Rec, Spot
 from tests.faithful.coordinators import began, decided, done, fence, goes_on, ongoing
-from tests.faithful.observers import MS, Clock, Notes, Writing
+from tests.faithful.observers import MS, Clock, Notes, Writing, Written
 from tests.kafka_log import WITHOUT_ID
 
 
@@ -160,6 +160,7 @@ class Producer:
             transactional=self.transactional,
             appended=now if appended else None,
         )
+        self.notes.written.append(Written(self.clock.now, spot, entry))
         offset = log.append(entry).offset
         if acks and acks[-1][2] + acks[-1][1] == offset:
             acks[-1] = (acks[-1][0], acks[-1][1] + size, acks[-1][2])
@@ -191,6 +192,7 @@ class Producer:
     def _mark(self, ends: int) -> None:
         """What the cluster does at a request to end the transaction."""
         assert self.writing is not None
+        self.notes.ended[self.writing.row.number] = self.clock.now
         marker_epoch = self.epoch + (1 if self.version == 2 else 0)
         spots = spots_of(self.writing.row)
         decided(self._cluster(), self.name, self.pid, marker_epoch, ends, spots, self.clock.ms)

@@ -19,6 +19,7 @@ from linkflap.harness.model.history import Bounds, EventRow, GroupOffset, Operat
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.rundir import FORMAT, Run, write_whole
 from tests.faithful.clusters import Entry
+from tests.faithful.observers import Written
 from tests.run_copy import seal
 
 END = "2-end"
@@ -66,6 +67,8 @@ class Made:
     polls: list[Poll] = field(default_factory=list)
     marks: list[Watermark] = field(default_factory=list)
     groups: list[GroupOffset] = field(default_factory=list)
+    written: list[Written] = field(default_factory=list)
+    endings: dict[int, int] = field(default_factory=dict)
     recorded: bool = True
     homes: dict[str, str] = field(default_factory=dict)
     readers: dict[str, str] = field(default_factory=dict)

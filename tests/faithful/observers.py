@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import NamedTuple
 
 from linkflap.harness.model.history import (
     EventRow,
@@ -18,7 +19,7 @@ from linkflap.harness.model.history import (
     Watermark,
 )
 from linkflap.harness.model.payload import Values
-from tests.faithful.clusters import Cluster, Log, Spot
+from tests.faithful.clusters import Cluster, Entry, Log, Spot
 from tests.faithful.coordinators import committed
 
 MS = 1_000_000
@@ -44,9 +45,19 @@ class Clock:
         return self.now // MS
 
 
+class Written(NamedTuple):
+    """A batch that a client asked to be written, and when."""
+
+    time: int
+    spot: Spot
+    batch: Entry
+
+
 @dataclass(slots=True)
 class Notes:
-    """The rows of the history so far. `values` are the keys and values that clients write."""
+    """The rows of the history so far. `values` are the keys and values that clients write. What
+    crossed the wire: `written`, and `ended`, when the end of a transaction was asked for by the
+    number of its operation."""
 
     values: Values
     operations: list[Operation] = field(default_factory=list)
@@ -54,6 +65,8 @@ class Notes:
     marks: list[Watermark] = field(default_factory=list)
     groups: list[GroupOffset] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
+    written: list[Written] = field(default_factory=list)
+    ended: dict[int, int] = field(default_factory=dict)
     processes: int = 0
 
     def event(self, time: int, kind: str, subject: str, /, **data: object) -> None:

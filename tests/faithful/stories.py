@@ -127,6 +127,7 @@ def _finished(world: World) -> Made:
         notes.marks,
         notes.groups,
     )
+    made.written, made.endings = notes.written, notes.ended
     made.events, made.ended = notes.events, world.clock.tick()
     if world.spec.shares and world.spec.shape != "copied":
         made = with_share_group(made, world.spec.seed)

@@ -1,0 +1,108 @@
+"""The mutation matrix with the writers recorded on the wire. What must be found of a run's own
+history must be found of the recorder's, and the run has the same verdict. Where it is invalid
+other checks may find the mutation, too: a batch with another producer id, epoch or sequence is
+another batch, so that the one that was acknowledged is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pyspark.sql import SparkSession
+
+from linkflap.spark_verify.verdict.judge import Judgement
+from tests.faithful.mutations import CATALOGUE
+from tests.faithful.spec import Spec, spec
+from tests.faithful.stories import story
+from tests.faithful.wire import on_the_wire, recordable
+from tests.integration.test_mutation_matrix import SEED, false_alarms, in_full, wrong
+
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
+_HIDDEN: Final[Mapping[str, str]] = {
+    "a reader's record is named by what the log has at its offset": """read-what-is-not-there
+        readers-disagree other-payloads-before-the-truncation other-payloads-after-the-truncation
+        truncated-after-it-was-read share-group-got-another-record""",
+    "a program chooses its timestamps": """beginning-lost-where-offsets-move
+        beginning-lost-inside-a-segment a-type-of-timestamp-that-the-topic-never-had
+        a-type-of-timestamp-that-the-mirrored-topic-never-had""",
+    "a producer id of a cluster is one producer": "id-of-another-producer",
+    "what a record must contain is not known": """records-swapped batches-swapped
+        value-changed-everywhere timestamp-changed mirrored-beyond-the-source""",
+    "the key of a record that is gone is not known": """key-lost-at-the-source-by-compaction
+        key-lost-at-the-source-of-mm2-by-compaction tail-lost-behind-mm2-by-compaction
+        compacted-while-mirrored compacted-while-mirrored-by-mm2
+        compacted-behind-mm2-that-may-have-repeated""",
+    "a record that was not seen on the wire is unknown": "nobody-sent-it nobody-planned-it",
+    "a program's progress is that of its topics": """readers-with-nothing-to-read
+        producer-fenced-by-nobody""",
+    "brokers set the time, and a batch without an id and an answer has no name then": """
+        clocks-apart clocks-ahead clocks-apart-and-open""",
+    "there is no history": """no-operations empty-logs left-open-in-copied-logs
+        two-outcomes-in-copied-logs""",
+    "not explained yet": """abort-lost-by-an-unclean-election
+        abort-that-no-unclean-election-took""",
+}
+HIDDEN: Final = {name: why for why, names in _HIDDEN.items() for name in names.split()}
+"""Mutations that such a history does not show, or not alike -> why."""
+NAMES: Final = [
+    name
+    for name, mutation in CATALOGUE.items()
+    if name not in HIDDEN and recordable(spec(SEED, **mutation.on))
+]
+FAITHFUL: Final[Mapping[int, Spec]] = {
+    seed: drawn for seed in range(45) if recordable(drawn := spec(seed, relay=False))
+}
+OPEN: Final[Mapping[int, str]] = {
+    16: "polls over a failback that truncates",
+    23: "polls over a failback that truncates",
+    41: "a hole of MirrorMaker 2 by content, over two links",
+}
+"""Seeds of faithful stories in which a check finds something, and where."""
+
+
+@pytest.fixture(scope="module")
+def judged(
+    tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
+) -> Mapping[str | int, Judgement]:
+    """Mutations and faithful stories, recorded on the wire, by name or seed."""
+    folder = tmp_path_factory.mktemp("wire")
+    runs: dict[str | int, Path] = {}
+    for name in NAMES:
+        made, afterwards = CATALOGUE[name].made(SEED)
+        runs[name] = on_the_wire(made).write(folder / name)
+        if afterwards is not None:
+            afterwards(runs[name])
+    for seed, drawn in FAITHFUL.items():
+        runs[seed] = on_the_wire(story(drawn)).write(folder / str(seed))
+    return dict(zip(runs, in_full(list(runs.values()), spark), strict=True))
+
+
+def test_what_is_hidden_is_a_mutation() -> None:
+    assert HIDDEN.keys() <= CATALOGUE.keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mutation_is_found(judged: Mapping[str | int, Judgement], name: str) -> None:
+    mutation, judgement = CATALOGUE[name], judged[name]
+    complaints = wrong(mutation, judgement)
+    if mutation.verdict == "invalid":
+        complaints = [each for each in complaints if not each.endswith("is a false alarm")]
+    assert complaints == [], judgement.document["reason"]
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(seed, marks=pytest.mark.xfail(reason=OPEN[seed])) if seed in OPEN else seed
+        for seed in FAITHFUL
+    ],
+)
+def test_a_faithful_run_is_valid(judged: Mapping[str | int, Judgement], seed: int) -> None:
+    """Where brokers set the time, batches without an id and an answer are unknown."""
+    drawn = FAITHFUL[seed]
+    unknown = "provenance is unknown: " if drawn.append_time else "nothing"
+    found = false_alarms(judged[seed], drawn)
+    assert [each for each in found if not each.startswith(unknown)] == []
