@@ -10,11 +10,14 @@ that must have ended before (`after:`), and those that must have begun and not e
     after:flap,slow and open-transactions:3
     during:failover and mirror-behind:50
     after:failover and requested:Fetch
+    requested:EndTxn of payments
+    in-flight:Produce:3
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -24,7 +27,12 @@ from confluent_kafka import ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from linkflap.chaos.faults.base import data_partitions
-from linkflap.harness.model.interference import APIS
+from linkflap.harness.model.interference import (
+    APIS,
+    OF_TRANSACTIONS,
+    WITH_PARTITIONS,
+    Requests,
+)
 from linkflap.harness.model.protocols import FaultWorld, MirrorStage, ReportsStage
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import TopicPartition, is_data_topic
@@ -305,20 +313,53 @@ CHANGES: Mapping[str, Change] = MappingProxyType({"leader-epoch-changed": epochs
 """Triggers that are true once enough values have changed (default: 1)."""
 
 
-def _requested(api: str, spec: FaultSpec, world: FaultWorld) -> int:
+def _requested(what: Requests, spec: FaultSpec, world: FaultWorld) -> int:
     """Recorded programs have sent a request of this API to the target's source since the fault
-    began to wait; `:3`, three requests.
+    began to wait; `:3`, three requests. `requested:EndTxn of ID` waits for one of a transactional
+    id, `requested:Produce on A.orders/0` for one that names a partition.
     """
     recorder = world.deployment.recorders.get(source(spec))
-    return 0 if recorder is None else recorder.requested(api)
+    return 0 if recorder is None else recorder.requested(what)
+
+
+def _sent_and_unanswered(spec: FaultSpec, world: FaultWorld) -> None:
+    """Recorded programs have sent requests of this API to the target's source that have no answer
+    yet; `:3`, on at least three partitions, or three requests if the API names no partitions.
+    """
 
 
 _REQUESTED: Final = "requested:"
-Count = Callable[[FaultSpec, FaultWorld], int]
-COUNTS: Mapping[str, Count] = MappingProxyType(
-    {f"{_REQUESTED}{api}": partial(_requested, api) for api in APIS}
+_IN_FLIGHT: Final = "in-flight:"
+_ON_THE_WIRE: Final = re.compile(
+    rf"({_REQUESTED}|{_IN_FLIGHT})(\w+)(?: of (\S+))?(?: on ([\w.-]+?)(?:/(\d+))?)?"
 )
-"""Triggers that are true once a number has grown enough (default: by 1)."""
+
+
+def requests(name: str) -> Requests | None:
+    """The requests that a trigger counts: those since the fault began to wait, or those in flight.
+    None for other triggers, and for requests that do not name what the trigger does."""
+    found = _ON_THE_WIRE.fullmatch(name)
+    if found is None:
+        return None
+    kind, api, transactional_id, topic, partition = found.groups()
+    if api not in APIS:
+        return None
+    if (transactional_id and api not in OF_TRANSACTIONS) or (topic and api not in WITH_PARTITIONS):
+        return None
+    return Requests(
+        api=api,
+        topic=topic or "",
+        partition=-1 if partition is None else int(partition),
+        transactional_id=transactional_id or "",
+        in_flight=kind == _IN_FLIGHT,
+    )
+
+
+def counted(schedule: Iterable[FaultSpec]) -> Sequence[Requests]:
+    """The requests that faults of a schedule wait for, without those of a whole API."""
+    every = (requests(name) for spec in schedule for name, _ in condition(spec.when).triggers)
+    return tuple(dict.fromkeys(each for each in every if each is not None and not each.of_api))
+
 
 TRIGGERS: Mapping[str, TriggerCondition] = MappingProxyType(
     {
@@ -397,9 +438,9 @@ def _evaluation(
             partial(trigger, spec, world) if least is None else partial(trigger, spec, world, least)
         )
         return _until_true(evaluate) if name in _LASTING else evaluate
-    if name in COUNTS:
-        count, begun = COUNTS[name], COUNTS[name](spec, world)
-        return lambda: count(spec, world) - begun >= (1 if least is None else least)
+    if (what := requests(name)) is not None:
+        begun = 0 if what.in_flight else _requested(what, spec, world)
+        return lambda: _requested(what, spec, world) - begun >= (1 if least is None else least)
     look, first = CHANGES[name], dict[TopicPartition, int]()
 
     def changed() -> bool:
@@ -449,24 +490,26 @@ def condition(when: str) -> Condition:
 def unknown(condition: Condition) -> str | None:
     """The first name that no trigger has, or None."""
     return next(
-        (name for name, _ in condition.triggers if name not in known()),
+        (n for n, _ in condition.triggers if n not in known() and requests(n) is None),
         None,
     )
 
 
 def known() -> Sequence[str]:
     """The names of all triggers."""
-    return sorted((*TRIGGERS, *CHANGES, *COUNTS))
+    of_requests = (f"{kind}{api}" for kind in (_REQUESTED, _IN_FLIGHT) for api in APIS)
+    return sorted((*TRIGGERS, *CHANGES, *of_requests))
 
 
 def documented(name: str) -> object:
     """The function whose docstring says when a trigger is true."""
-    return TRIGGERS.get(name) or CHANGES.get(name, _requested)
+    of_requests = _sent_and_unanswered if name.startswith(_IN_FLIGHT) else _requested
+    return TRIGGERS.get(name) or CHANGES.get(name, of_requests)
 
 
 def recorded_only(condition: Condition) -> bool:
     """Whether the condition waits for requests of programs, which only a recorder can see."""
-    return any(name in COUNTS for name, _ in condition.triggers)
+    return any(requests(name) is not None for name, _ in condition.triggers)
 
 
 def after(*faults: str, once: str = _ALWAYS) -> str:

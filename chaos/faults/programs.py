@@ -25,6 +25,7 @@ from linkflap.harness.model.interference import (
     WITH_PARTITIONS,
     Does,
     Interference,
+    Requests,
     legal_errors,
 )
 from linkflap.harness.model.option import OptionAbout
@@ -157,8 +158,12 @@ class _OnTheWire(FaultBase):
     def _shown(self) -> str:
         return self.shows.format(**self._values)
 
+    @property
+    def _requests(self) -> Requests:
+        return Requests(api=str(self._values["api"]))
+
     def inject(self) -> None:
-        self._before = self._recorder.requested(str(self._values["api"]))
+        self._before = self._recorder.requested(self._requests)
         self._recorder.interfere(self._spec.id, self._what)
 
     def bite(self) -> Bite:
@@ -170,7 +175,7 @@ class _OnTheWire(FaultBase):
 
     @property
     def _none(self) -> str:
-        came = self._recorder.requested(str(self._values["api"])) - self._before
+        came = self._recorder.requested(self._requests) - self._before
         return f"0 of {came} that came"
 
     def heal(self) -> Sequence[str]:

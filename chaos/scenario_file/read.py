@@ -30,7 +30,7 @@ from linkflap.chaos.scenario_file.schema import (
     ScenarioFile,
     WorkloadTable,
 )
-from linkflap.chaos.triggers import condition, known
+from linkflap.chaos.triggers import condition, known, requests
 from linkflap.harness import mirrors, runtimes
 from linkflap.harness.guarantees.allowed import BROKERS, LOSSES
 from linkflap.harness.machine.broker_commands import NAMES, UNDONE_BY, VERBS, unknown_name
@@ -621,7 +621,8 @@ def _schedule(
         reader.known((*at, "fault"), "fault", table.fault, FAULTS)
         waits = condition(table.when)
         for trigger, _ in waits.triggers:
-            reader.known((*at, "when"), "trigger", trigger, known())
+            if requests(trigger) is None:
+                reader.known((*at, "when"), "trigger", trigger, known())
         for name in waits.faults:
             reader.known((*at, "when"), "fault with the id", name, ids)
         if ids.index(table.id) != index:

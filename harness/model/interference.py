@@ -141,6 +141,23 @@ transactions are missing here for the same reason.
 """
 
 
+class Requests(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests of an `api` (by its name) that are counted: those that name a `topic` and
+    `partition`, or a `transactional_id`, where these are given. `in_flight`: those without an
+    answer yet; where they name partitions, the number of these."""
+
+    api: str
+    topic: str = ""
+    partition: int = -1
+    transactional_id: str = ""
+    in_flight: bool = False
+
+    @property
+    def of_api(self) -> bool:
+        """Whether these are all requests of an API, which every recorder counts."""
+        return self == Requests(api=self.api)
+
+
 class Interference(msgspec.Struct, frozen=True, kw_only=True):
     """`count` requests of an API (its key) from the `first` on; those of a `client` (its client.id)
     alone, or those that name a `topic` and `partition`, or a `transactional_id`, where these are

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, Protocol, Self, runtime_checkable
 
 from linkflap.harness.model.events import ITSELF, ClientDied, Kind, LostRange
-from linkflap.harness.model.interference import Interference
+from linkflap.harness.model.interference import Interference, Requests
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.texts import counted
 from linkflap.harness.model.topology import LinkSpec, TopicPartition, Topology
@@ -538,6 +538,8 @@ class WireRecording:
     reads: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     share_groups: frozenset[str] = frozenset()
+    counted: Sequence[Requests] = ()
+    """What faults wait for, besides requests of an API."""
 
 
 class WireRecorder(Protocol):
@@ -564,9 +566,9 @@ class WireRecorder(Protocol):
     def interfered(self, fault: str) -> int:
         """The number of requests and answers that were changed for this fault."""
 
-    def requested(self, api: str) -> int:
-        """Requests of an API (`harness.model.interference.APIS`) that programs have sent so
-        far."""
+    def requested(self, what: Requests) -> int:
+        """Such requests that programs have sent so far, or that are in flight now. Raises
+        InputError for one that is not among `WireRecording.counted`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

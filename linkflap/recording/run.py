@@ -27,6 +27,7 @@ from linkflap.chaos.schedule import (
     check_runtime,
     check_scenario,
 )
+from linkflap.chaos.triggers import counted
 from linkflap.harness import mirrors, runtimes, workloads
 from linkflap.harness.capture import logs, samplers
 from linkflap.harness.capture.live.captures import DiskOrFetchCaptures, FetchedCaptures
@@ -191,6 +192,7 @@ def on_the_wire(scenario: Scenario, root: Path) -> WireRecording | None:
         reads=reads,
         groups=scenario.recorded_groups,
         share_groups=scenario.recorded_share_groups,
+        counted=counted(scenario.schedule),
     )
 
 

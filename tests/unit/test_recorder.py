@@ -32,6 +32,7 @@ from linkflap.harness.model.interference import (
     ERRORS,
     Does,
     Interference,
+    Requests,
     legal_errors,
 )
 from linkflap.harness.model.scenario import FaultSpec, TopicSpec, WorkloadSpec
@@ -51,11 +52,13 @@ from linkflap.harness.wire.recorder.interferences import (
 )
 from linkflap.harness.wire.recorder.settings import (
     FIRST_PROCESS,
+    SEEN_APIS,
     SETTINGS,
     Asked,
     Report,
     Settings,
     read_report,
+    seen_size,
 )
 from linkflap.recording.run import check_recorded
 from linkflap.spark_verify.checks import REGISTRY
@@ -527,6 +530,35 @@ def test_a_fault_chooses_by_number_client_and_partition(
         wire.written(program, correlation, number)
         asked += [number] if wire.done > before else []
     assert asked == chosen
+
+
+def test_requests_are_counted_by_what_they_name_and_while_they_have_no_answer(wire: Wire) -> None:
+    asked = (
+        Requests(api="Produce", topic=TOPIC, partition=0),
+        Requests(api="Produce", topic=TOPIC, partition=1),
+        Requests(api="EndTxn", transactional_id="payments"),
+        Requests(api="Produce", in_flight=True),
+        Requests(api="EndTxn", in_flight=True),
+    )
+    seen = memoryview(bytearray(seen_size(len(asked))))
+    wire.faults = Interferences(seen, counted=asked)
+
+    def counted() -> Sequence[int]:
+        return list(seen.cast("q")[SEEN_APIS:])
+
+    one, other = wire.connection(), wire.connection()
+    first = wire.produce(one, batch(b"1"))
+    wire.produce(one, batch(b"2", sequence=1))
+    wire.produce(other, batch(b"1", who=None), acks=0)  # it has no answer
+    assert counted() == [3, 0, 0, 1, 0]
+    wire.written(one, first, 0)
+    assert counted() == [3, 0, 0, 1, 0]
+    commits = [wire.end(other, commit=True) for _ in range(2)]
+    assert counted() == [3, 0, 2, 1, 2]
+    wire.ended(other, commits[0])
+    one.ended()
+    assert counted() == [3, 0, 2, 0, 1]
+    assert list(seen.cast("q")[:1]) == [3]
 
 
 @pytest.mark.parametrize("version", [9, 12])

@@ -7,6 +7,7 @@ Triggers on a mirror's own reports, and on a promotion in progress.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,10 +20,12 @@ from linkflap.chaos.triggers import (
     Condition,
     after,
     condition,
+    counted,
     known,
     recorded_only,
     unknown,
 )
+from linkflap.harness.model.interference import Requests
 from linkflap.harness.model.protocols import FaultWorld, MirrorStage
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import TopicPartition
@@ -106,7 +109,7 @@ def test_programs_that_have_stopped_themselves_are_counted() -> None:
 
 def test_requests_are_counted_since_the_fault_began_to_wait() -> None:
     came = {"EndTxn": 7, "Fetch": 7}
-    recorders = {"A": SimpleNamespace(requested=lambda api: came[api])}
+    recorders = {"A": SimpleNamespace(requested=lambda what: came[what.api])}
     recorded = cast(FaultWorld, SimpleNamespace(deployment=SimpleNamespace(recorders=recorders)))
     waits = condition("after:cut and requested:EndTxn:2 and requested:Fetch")
     assert str(waits) == "after:cut and requested:EndTxn:2 and requested:Fetch"
@@ -119,6 +122,32 @@ def test_requests_are_counted_since_the_fault_began_to_wait() -> None:
         seen.append(holds())
         came[api] += 1
     assert (seen, holds()) == ([False, False, False], True)
+
+
+def test_requests_of_one_id_or_partition_and_those_in_flight() -> None:
+    when = "after:cut and requested:EndTxn of shop-1:2 and in-flight:Produce on A.orders/0:3"
+    of_id = Requests(api="EndTxn", transactional_id="shop-1")
+    in_flight = Requests(api="Produce", topic="A.orders", partition=0, in_flight=True)
+    waits = condition(when)
+    assert (str(waits), unknown(waits), recorded_only(waits)) == (when, None, True)
+    every = [replace(SPEC, when=when), replace(SPEC, when="requested:Fetch")]
+    assert counted(every) == (of_id, in_flight)
+    for wrong in (
+        "requested:Fetch of shop",
+        "in-flight:EndTxn on A.orders",
+        "requested:Produce on",
+    ):
+        assert unknown(condition(wrong)) == wrong
+    came = {of_id: 7, in_flight: 3}
+    recorders = {"A": SimpleNamespace(requested=lambda what: came[what])}
+    recorded = cast(FaultWorld, SimpleNamespace(deployment=SimpleNamespace(recorders=recorders)))
+    holds = waits.watch(SPEC, recorded)
+    came[of_id] = 8
+    assert not holds()
+    came[of_id] = 9
+    assert holds()
+    came[in_flight] = 2
+    assert not holds()
 
 
 def test_a_mirror_is_behind_by_so_much() -> None:

@@ -28,7 +28,7 @@ from linkflap.harness.machine.leases import Lease
 from linkflap.harness.machine.ledger import remove_folder
 from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.model.events import ClusterReady, WireRecorded
-from linkflap.harness.model.interference import APIS, Interference
+from linkflap.harness.model.interference import APIS, Interference, Requests
 from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.protocols import Recorder, Sidecar, WireRecording
 from linkflap.harness.model.threads import all_side_by_side, side_by_side
@@ -49,6 +49,7 @@ from linkflap.harness.wire.forwarding import Tls
 from linkflap.harness.wire.recorder.settings import (
     ASKED,
     SEEN,
+    SEEN_APIS,
     SEEN_EACH,
     SETTINGS,
     Asked,
@@ -90,6 +91,7 @@ class ClusterRecorder(ClusterProgram):
             reads=wire.reads,
             groups=wire.groups,
             share_groups=wire.share_groups,
+            counted=tuple(wire.counted),
             listens=listens,
             host=host,
             tls=tls,
@@ -103,6 +105,7 @@ class ClusterRecorder(ClusterProgram):
         )
         self.cluster, self.bootstrap, self._recorder = cluster, bootstrap, recorder
         self._asked, self._lock = Asked(), threading.Lock()
+        self._counted = settings.counted
 
     def interfere(self, fault: str, what: Interference | None) -> None:
         """Makes the recorder change requests as `what` says, for the fault with this id; None: no
@@ -132,10 +135,16 @@ class ClusterRecorder(ClusterProgram):
         """The number of requests and answers that the recorder has changed for this fault."""
         return read_done(self._folder).done.get(fault, 0)
 
-    def requested(self, api: str) -> int:
-        """Requests of an API (`APIS`) that programs have sent so far."""
+    def requested(self, what: Requests) -> int:
+        """Such requests that programs have sent so far, or that are in flight now. Raises
+        InputError for one that is not counted."""
+        if not what.of_api and what not in self._counted:
+            raise InputError(
+                f"the {self._name} does not count {what}; name it in a scenario's schedule"
+            )
+        at = APIS[what.api] if what.of_api else SEEN_APIS + self._counted.index(what)
         with (self._folder / SEEN).open("rb") as counted:
-            counted.seek(APIS[api] * SEEN_EACH.size)
+            counted.seek(at * SEEN_EACH.size)
             return int(SEEN_EACH.unpack(counted.read(SEEN_EACH.size))[0])
 
     def finish(self) -> None:

@@ -29,10 +29,10 @@ from linkflap.harness.wire.recorder.settings import (
     DONE,
     REPORT,
     SEEN,
-    SEEN_SIZE,
     Report,
     read_asked,
     read_settings,
+    seen_size,
 )
 
 log = logging.getLogger("recorder")
@@ -53,7 +53,7 @@ async def run(folder: Path, ends: asyncio.Event) -> None:
     def done() -> None:
         write_whole(folder / DONE, msgspec.json.encode(interferences.done))
 
-    interferences = Interferences(_counted(folder), done)
+    interferences = Interferences(_counted(folder, len(settings.counted)), done, settings.counted)
 
     def asked() -> None:
         """Another fault has begun, or one has ended. Clients learn the versions of a broker when
@@ -74,11 +74,11 @@ async def run(folder: Path, ends: asyncio.Event) -> None:
     write_whole(folder / REPORT, msgspec.json.encode(report))
 
 
-def _counted(folder: Path) -> memoryview:
+def _counted(folder: Path, besides: int) -> memoryview:
     """Where requests are counted: memory that the harness reads (`ClusterRecorder.requested`)."""
     with (folder / SEEN).open("w+b") as file:
-        file.truncate(SEEN_SIZE)
-        return memoryview(mmap.mmap(file.fileno(), SEEN_SIZE))
+        file.truncate(seen_size(besides))
+        return memoryview(mmap.mmap(file.fileno(), seen_size(besides)))
 
 
 if __name__ == "__main__":

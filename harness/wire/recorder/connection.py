@@ -34,6 +34,7 @@ from linkflap.harness.wire.recorder.history import AskedBatch, WireHistory, Wire
 from linkflap.harness.wire.recorder.interferences import (
     FETCH,
     NAMES,
+    InFlight,
     Interferences,
     capped,
     nothing,
@@ -97,6 +98,7 @@ class WireConnection:
             **(_READS if history.reads.topics else {}),
             **(SHARES if history.shares.groups else {}),
         }
+        self._in_flight: dict[int, Sequence[InFlight]] = {}
         self._reader: WireReader | None = None
         self._sharer: WireSharer | None = None
         self._report: Report = history.report
@@ -115,7 +117,7 @@ class WireConnection:
         self._report.requests += 1
         api, _, _ = REQUEST_HEAD.unpack(head)
         self._interferences.saw(api)
-        if self._interferences.may(api) or self._muted:
+        if self._interferences.may(api) or self._interferences.counts(api) or self._muted:
             return "keep"
         return "read" if api in self._apis else "pass"
 
@@ -123,7 +125,8 @@ class WireConnection:
         correlation = int.from_bytes(head, "big", signed=True)
         if correlation in self._fates:
             return "keep"
-        return "read" if correlation in self._awaited else "pass"
+        read = correlation in self._awaited or correlation in self._in_flight
+        return "read" if read else "pass"
 
     @property
     def _muted(self) -> float:
@@ -141,6 +144,7 @@ class WireConnection:
         key, version, correlation = REQUEST_HEAD.unpack_from(frame)
         if key in self._apis:
             self._requested(frame)
+        self._count(frame)
         whole, client = framed(frame), _client_of(frame)
         try:
             chosen = self._interferences.chosen(frame, client, self._history.topic)
@@ -180,6 +184,18 @@ class WireConnection:
         if not fates:
             del self._fates[correlation]
         return fate(frame)
+
+    def _count(self, frame: memoryview) -> None:
+        """Counts a request for faults that wait for it."""
+        key, version, correlation = REQUEST_HEAD.unpack_from(frame)
+        if self._interferences.counts(key):
+            try:
+                begun = self._interferences.count(frame, self._history.topic)
+            except Malformed:
+                self._report.unreadable(f"{NAMES[key]} v{version} that a fault may wait for")
+                return
+            if begun:
+                self._in_flight[correlation] = begun
 
     def _did(self, name: str, fault: Interference) -> None:
         did = self._report.interfered
@@ -292,9 +308,13 @@ class WireConnection:
         self._awaited.clear()
         if self._sharer is not None:
             self._sharer.ended()
+        for begun in self._in_flight.values():
+            self._interferences.answered(begun)
+        self._in_flight.clear()
 
     def _responded(self, frame: memoryview) -> None:
         correlation = int.from_bytes(frame[:RESPONSE_BEGINS], "big", signed=True)
+        self._interferences.answered(self._in_flight.pop(correlation, ()))
         asked = self._awaited.pop(correlation, None)
         if asked is None:
             return

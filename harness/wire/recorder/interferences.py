@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
 from datetime import timedelta
 from typing import Final, get_args, get_origin, get_type_hints
@@ -18,7 +18,7 @@ from typing import Final, get_args, get_origin, get_type_hints
 from kio.schema.errors import ErrorCode
 
 from linkflap.harness.log.layout import read_unsigned_varint
-from linkflap.harness.model.interference import API_VERSIONS, APIS, Interference
+from linkflap.harness.model.interference import API_VERSIONS, APIS, Interference, Requests
 from linkflap.harness.wire.messages import (
     LENGTH,
     REQUEST_HEAD,
@@ -29,7 +29,13 @@ from linkflap.harness.wire.messages import (
     encode_response,
     schema,
 )
-from linkflap.harness.wire.recorder.settings import SEEN_EACH, SEEN_SIZE, Asked, InterferencesDone
+from linkflap.harness.wire.recorder.settings import (
+    SEEN_APIS,
+    SEEN_EACH,
+    Asked,
+    InterferencesDone,
+    seen_size,
+)
 
 PRODUCE: Final = 0
 FETCH: Final = 1
@@ -59,15 +65,26 @@ _FROM_REQUEST: Final = ("name", "topic", "topic_id", "group_id", "key", *_INDICE
 _TRANSACTIONAL_IDS: Final = ("transactional_id", "v3_and_below_transactional_id")
 
 
+InFlight = tuple[int, Hashable]
+"""The number that counts it, and what is in flight."""
+
+
 class Interferences:
-    """The present faults, and how often each was applied. `seen` counts the requests of each API;
-    `changed` is called after each application."""
+    """The present faults, and how often each was applied. `seen` counts the requests of each API,
+    and what is `counted` besides; `changed` is called after each application."""
 
     def __init__(
-        self, seen: memoryview | None = None, changed: Callable[[], None] = lambda: None
+        self,
+        seen: memoryview | None = None,
+        changed: Callable[[], None] = lambda: None,
+        counted: Sequence[Requests] = (),
     ) -> None:
-        self._seen = memoryview(bytearray(SEEN_SIZE)) if seen is None else seen
+        self._seen = memoryview(bytearray(seen_size(len(counted)))) if seen is None else seen
         self._changed = changed
+        self._counted: dict[int, list[tuple[int, Requests]]] = {}
+        for slot, each in enumerate(counted, SEEN_APIS):
+            self._counted.setdefault(APIS[each.api], []).append((slot, each))
+        self._in_flight: Counter[InFlight] = Counter()
         self._faults: dict[str, Interference] = {}
         self._came: Counter[str] = Counter()
         self._number = 0
@@ -90,8 +107,41 @@ class Interferences:
 
     def saw(self, api: int) -> None:
         """A request has come."""
-        at = (api & 0xFF) * SEEN_EACH.size
-        SEEN_EACH.pack_into(self._seen, at, SEEN_EACH.unpack_from(self._seen, at)[0] + 1)
+        self._add(api & 0xFF, 1)
+
+    def _add(self, slot: int, more: int) -> None:
+        at = slot * SEEN_EACH.size
+        SEEN_EACH.pack_into(self._seen, at, SEEN_EACH.unpack_from(self._seen, at)[0] + more)
+
+    def counts(self, api: int) -> bool:
+        """Whether requests of this API are counted by what they name."""
+        return api in self._counted
+
+    def count(self, frame: memoryview, topic: Callable[[Message], str]) -> Sequence[InFlight]:
+        """Counts a request. Returns what is in flight until it is `answered`. Raises Malformed."""
+        api, version, _ = REQUEST_HEAD.unpack_from(frame)
+        body = decode_request(NAMES[api], version, frame)
+        begun: list[InFlight] = []
+        for slot, each in self._counted[api]:
+            if not _names(each, api, body, topic):
+                continue
+            if not each.in_flight:
+                self._add(slot, 1)
+            elif api != PRODUCE or body.acks:  # acks=0 has no answer
+                named = _parts_of(each, api, body, topic) if api in _PARTITIONS else [object()]
+                begun += [(slot, part) for part in named]
+        for one in begun:
+            self._in_flight[one] += 1
+            self._add(one[0], int(self._in_flight[one] == 1))
+        return begun
+
+    def answered(self, begun: Sequence[InFlight]) -> None:
+        """The answer to a request has come, or never will."""
+        for one in begun:
+            self._in_flight[one] -= 1
+            if not self._in_flight[one]:
+                del self._in_flight[one]
+                self._add(one[0], -1)
 
     def may(self, api: int) -> bool:
         """Whether a request of this API may be chosen."""
@@ -159,18 +209,30 @@ def _identified(records: bytes) -> bool:
     return len(records) >= _PRODUCER_ID.size and _PRODUCER_ID.unpack_from(records)[0] >= 0
 
 
-def _names(fault: Interference, api: int, body: Message, topic: Callable[[Message], str]) -> bool:
+def _names(
+    fault: Interference | Requests, api: int, body: Message, topic: Callable[[Message], str]
+) -> bool:
     """Whether a request names the transactional id, topic and partition that a fault asks for."""
     if fault.transactional_id and fault.transactional_id != transactional_id(body):
         return False
-    if not fault.topic:
-        return True
+    return not fault.topic or bool(_parts_of(fault, api, body, topic))
+
+
+def _parts_of(
+    fault: Interference | Requests, api: int, body: Message, topic: Callable[[Message], str]
+) -> Sequence[tuple[str, int]]:
+    """The partitions that a request names, of those that a fault asks for."""
     topics, partitions = _PARTITIONS[api]
-    return any(
-        topic(named) == fault.topic
-        and any(fault.partition in (-1, _index(each)) for each in getattr(named, partitions))
-        for named in getattr(body, topics)
-    )
+    named = [
+        (topic(each), _index(part))
+        for each in getattr(body, topics)
+        for part in getattr(each, partitions)
+    ]
+    return [
+        (name, number)
+        for name, number in named
+        if fault.topic in ("", name) and fault.partition in (-1, number)
+    ]
 
 
 def transactional_id(body: Message) -> str:

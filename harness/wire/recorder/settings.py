@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from linkflap.harness.model.interference import Interference
+from linkflap.harness.model.interference import Interference, Requests
 from linkflap.harness.wire.forwarding import Tls
 
 SETTINGS: Final = "recorder.json"
@@ -18,9 +18,10 @@ REPORT: Final = "report.json"
 ASKED: Final = "interferences.json"
 DONE: Final = "interfered.json"
 SEEN: Final = "requests.bin"
-"""How many requests of each API have come, at its key: 8 bytes each, in a file that both map."""
+"""How many requests of each API have come, at its key, and behind these what is counted besides: 8
+bytes each, in a file that both map."""
+SEEN_APIS: Final = 256
 SEEN_EACH: Final = struct.Struct("=q")
-SEEN_SIZE: Final = 256 * SEEN_EACH.size
 MOST_CLUSTERS: Final = 16
 FIRST_PROCESS: Final = 1 << 21
 PROCESSES: Final = 1 << 17
@@ -28,10 +29,16 @@ PROCESSES: Final = 1 << 17
 clients, and so many for each cluster."""
 
 
+def seen_size(besides: int) -> int:
+    """The size of the file SEEN, for so many numbers besides those of the APIs."""
+    return (SEEN_APIS + besides) * SEEN_EACH.size
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`number`: the place of the cluster in its topology. `topics`: whose writes are recorded, in
     the run directory `root`; `reads`: those whose reads are, and `groups` and `share_groups` whose.
-    `listens`: port on `host` -> host:port of the broker behind it; `tls` None: plain text."""
+    `counted`: requests that faults wait for. `listens`: port on `host` -> host:port of the broker
+    behind it; `tls` None: plain text."""
 
     cluster: str
     number: int
@@ -42,6 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     reads: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     share_groups: frozenset[str] = frozenset()
+    counted: tuple[Requests, ...] = ()
     tls: Tls | None = None
 
 
