@@ -30,7 +30,13 @@ from linkflap.harness.model.interference import (
 )
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Bite, FaultWorld, WireRecorder
-from linkflap.harness.model.scenario import FaultSpec, Option, Scenario, clusters_of
+from linkflap.harness.model.scenario import (
+    FaultSpec,
+    Option,
+    Scenario,
+    clusters_of,
+    through_recorders,
+)
 from linkflap.harness.model.topology import ANY_NAME
 
 _MOST: Final = 1 << 30
@@ -78,10 +84,17 @@ def _chosen(*apis: str, about: str) -> Mapping[str, OptionAbout]:
 
 
 def there_are_recorded(cluster: str, scenario: Scenario) -> str | None:
-    """None if the scenario has a recorded program on the cluster; otherwise the reason."""
-    recorded = [w for w in scenario.workloads if w.record]
+    """None if the scenario has clients on the cluster that connect through a recorder; otherwise
+    the reason."""
+    recorded = [w for w in scenario.workloads if through_recorders(w)]
     there = any(cluster in clusters_of(w, scenario) for w in recorded)
-    return None if there else 'no recorded program (record = "wire") connects to it'
+    return (
+        None
+        if there
+        else (
+            'no recorded program (record = "wire") connects to it, nor a workload with via = "wire"'
+        )
+    )
 
 
 class _OnTheWire(FaultBase):

@@ -346,6 +346,12 @@ class Scenario:
         return frozenset(group for w, group in programs if w.record) - {"", *beside}
 
 
+def through_recorders(workload: WorkloadSpec) -> bool:
+    """Whether its clients connect through the recorders of the clusters: to be recorded on the
+    wire, or for faults that know the protocol."""
+    return bool(workload.record) or workload.options.get("via") == "wire"
+
+
 PRODUCERS: Final = ("transactional", "idempotent", "zombie")
 READERS: Final = ("readers", "share-group", "relay")
 WITH_TRANSACTIONS: Final = ("transactional", "zombie", "relay")

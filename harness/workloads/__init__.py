@@ -6,7 +6,7 @@ Every process of clients imports this package, so it imports little.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from linkflap.harness.model.errors import InputError
@@ -87,7 +87,9 @@ COMMAND: Final = "command"
 """A user's own program (`harness.workloads.command`): not a client of linkflap, and without a
 history."""
 COMMAND_OPTIONS: Final[Options] = {
-    "via": VIA,
+    "via": replace(
+        VIA, choices=("direct", "proxy"), about="proxy: by the path that client faults break"
+    ),
     "move": OptionAbout(
         default="restart",
         choices=("restart", "signal"),

@@ -59,8 +59,8 @@ class Numbers:
 Options = Mapping[str, OptionAbout]
 VIA: Final = OptionAbout(
     default="direct",
-    choices=("direct", "proxy"),
-    about="proxy: by the path that client faults break",
+    choices=("direct", "proxy", "wire"),
+    about="proxy: by the path that client faults break; wire: by the one of faults on the wire",
 )
 
 
@@ -116,8 +116,8 @@ class Context:
             self.topics[topic] = partitions
 
     def bootstrap(self, cluster: str) -> str:
-        """Bootstrap servers of a cluster: its own listener, or with `via=proxy` the proxied path of
-        ordinary clients."""
+        """Bootstrap servers of a cluster: its own listener or recorder, or with `via=proxy` the
+        proxied path of ordinary clients."""
         if self.text("via") == "proxy":
             return self.links[f"*->{cluster}"]
         return self.clusters[cluster]

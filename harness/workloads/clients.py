@@ -16,7 +16,7 @@ import msgspec
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.events import ClientsMoved
 from linkflap.harness.model.protocols import Deployment, DiedProcess, Moment, Program, Recorder
-from linkflap.harness.model.scenario import Library, WorkloadSpec, libraries
+from linkflap.harness.model.scenario import Library, WorkloadSpec, libraries, through_recorders
 from linkflap.harness.model.security import OPEN, Principal, entered_by, security_of
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.rundir import RunWriter
@@ -378,7 +378,8 @@ def make(
     """A workload, not started. Only bootstrap servers of the deployment are used. `topics` is topic
     -> partitions of all homes; the workload uses those named `<home>.*`. `names` and `forks` are
     shared by the whole run. Raises InputError."""
-    clusters = {name: str(cluster.bootstrap) for name, cluster in deployment.clusters.items()}
+    listeners = deployment.recorders if through_recorders(spec) else deployment.clusters
+    clusters = {name: str(each.bootstrap) for name, each in listeners.items()}
     links = {name: str(link.bootstrap) for name, link in deployment.links.items()}
     root = writer.root.resolve()  # processes of clients work in a folder of their own
     numbers = root / "logs" / "clients" / "numbers"

@@ -39,7 +39,7 @@ from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
 from linkflap.harness.model.events import Phase
 from linkflap.harness.model.protocols import Deployment, WireRecording
-from linkflap.harness.model.scenario import Record, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import Record, Scenario, WorkloadSpec, through_recorders
 from linkflap.harness.model.security import secured
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.threads import side_by_side, stop_all
@@ -126,12 +126,14 @@ _TIMES: Final = "message.timestamp.type"
 def check_recorded(scenario: Scenario) -> None:
     """Raises InputError where what is to be recorded on the wire could not be read there, or not be
     found in the logs again."""
-    if not any(workload.record for workload in scenario.workloads):
+    through = next(filter(through_recorders, scenario.workloads), None)
+    if through is None:
         return
+    given = 'record = "wire"' if through.record else 'via = "wire"'
     for cluster in scenario.topology.clusters:
         if secured(cluster.security).certificates:
             raise InputError(
-                f'record = "wire" cannot show cluster {cluster.name} the certificates of its '
+                f"{given} cannot show cluster {cluster.name} the certificates of its "
                 "clients, because the recorder ends their TLS; leave it out (`linkflap exec`: "
                 f"--record none), or secure the cluster without them: {cluster.name}{{tls+scram}}"
             )
@@ -145,7 +147,7 @@ def check_recorded(scenario: Scenario) -> None:
     kept = mirrors.resolve(scenario.mirror).guarantee.offsets_kept
     times = {scenario.topics.config.get(_TIMES)}
     times |= {cluster.config.get(f"log.{_TIMES}") for cluster in scenario.topology.clusters}
-    if not kept and "LogAppendTime" in times:
+    if scenario.fetched_topics and not kept and "LogAppendTime" in times:
         raise InputError(
             f'record = "wire" cannot follow records through the mirror {scenario.mirror.kind} in '
             f"topics with {_TIMES} = LogAppendTime, whose copies have times of their own; leave "
@@ -182,14 +184,13 @@ def with_programs_recorded(scenario: Scenario, how: str) -> Scenario:
 
 
 def on_the_wire(scenario: Scenario, root: Path) -> WireRecording | None:
-    """What is recorded on the wire; None: nothing."""
-    reads = scenario.fetched_topics
-    if not reads:
+    """What is recorded on the wire; None: no client connects through recorders."""
+    if not any(map(through_recorders, scenario.workloads)):
         return None
     return WireRecording(
         root=root,
         topics=scenario.recorded_topics,
-        reads=reads,
+        reads=scenario.fetched_topics,
         groups=scenario.recorded_groups,
         share_groups=scenario.recorded_share_groups,
         counted=counted(scenario.schedule),

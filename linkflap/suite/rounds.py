@@ -22,7 +22,7 @@ from linkflap.chaos.generator.bounds import arrows_of
 from linkflap.harness.machine import untrusted_files
 from linkflap.harness.machine.children import Child, module, spawn
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
-from linkflap.harness.model.scenario import NO_MIRROR, Scenario
+from linkflap.harness.model.scenario import NO_MIRROR, Scenario, through_recorders
 from linkflap.harness.model.texts import counted
 from linkflap.harness.model.topology import Topology
 from linkflap.recording.cleanliness import MEMORY
@@ -97,8 +97,10 @@ def needs_own(scenario: Scenario) -> str:
         return "its clusters run already"
     if scenario.mirror.kind not in MIRRORS_OF_ROUNDS:
         return f"its mirror is {scenario.mirror.kind}"
-    if any(workload.record or workload.command for workload in scenario.workloads):
+    if any(workload.command for workload in scenario.workloads):
         return "it has programs of the user's"
+    if any(map(through_recorders, scenario.workloads)):
+        return "its clients connect through recorders"
     if any(cluster.security for cluster in scenario.topology.clusters):
         return "its clusters are secured"
     return ""

@@ -141,7 +141,7 @@ def test_every_kind_has_named_clients_for_its_home_only(writer: RunWriter, kind:
         ("idempotent", {"hold": 1}, "hold=1; it knows"),
         ("readers", {"assign": 1}, "assign=1; give true or false"),
         ("readers", {"isolation": "none"}, "isolation='none'; give one of read_committed"),
-        ("readers", {"via": "tunnel"}, "via='tunnel'; give one of direct, proxy"),
+        ("readers", {"via": "tunnel"}, "via='tunnel'; give one of direct, proxy, wire"),
         ("zombie", {"rate": True}, "rate=True; give a number"),
         ("writers", {}, "there is no workload 'writers'; known: transactional"),
     ],

@@ -62,6 +62,7 @@ _WRITES: Final[Mapping[int, str]] = {
     22: "init_producer_id",
     26: "end_txn",
 }
+_NAMES_OF_TOPICS: Final = {_METADATA: "metadata"}
 _READS: Final[Mapping[int, str]] = {
     1: "fetch",
     8: "offset_commit",
@@ -94,7 +95,7 @@ class WireConnection:
         self._fates: dict[int, deque[Fate]] = defaultdict(deque)
         self._muted_until = 0
         self._apis = {
-            **_WRITES,
+            **(_WRITES if history.records_writes else _NAMES_OF_TOPICS),
             **(_READS if history.reads.topics else {}),
             **(SHARES if history.shares.groups else {}),
         }

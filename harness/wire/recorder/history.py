@@ -159,6 +159,11 @@ class WireHistory:
                 self._producers[producer_id] = found
         return found
 
+    @property
+    def records_writes(self) -> bool:
+        """Whether the writes to any topic are recorded."""
+        return bool(self._topics)
+
     def records(self, topic: str) -> bool:
         """Whether the writes to a topic are recorded."""
         return topic in self._topics or ANY_NAME in self._topics
