@@ -60,7 +60,7 @@ from linkflap.harness.wire.recorder.settings import (
     read_report,
     seen_size,
 )
-from linkflap.recording.run import check_recorded
+from linkflap.recording.run import check_recorded, on_the_wire
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.sends_and_reads import Send
@@ -1112,6 +1112,34 @@ def test_topics_that_brokers_stamp_cannot_be_followed_through_mirror_maker() -> 
     scenario = scenario_of(replace(topology, clusters=clusters), "mm2", workloads=(PROGRAM,))
     with pytest.raises(InputError, match="whose copies have times of their own"):
         check_recorded(scenario)
+
+
+def test_clients_of_linkflap_behind_recorders_are_not_recorded(tmp_path: Path) -> None:
+    own = WorkloadSpec(kind="transactional", home="A", options={"via": "wire"})
+    stamped = TopicSpec(config={"message.timestamp.type": "LogAppendTime"})
+    scenario = scenario_of("A->B", "mm2", workloads=(own,), topics=stamped)
+    check_recorded(scenario, "process")  # their own history is judged
+    with pytest.raises(InputError, match='via = "wire" is of the process runtime'):
+        check_recorded(scenario, "docker")
+    wire = on_the_wire(scenario, tmp_path)
+    assert wire is not None
+    assert (wire.topics, wire.reads) == (frozenset(), frozenset())
+    assert on_the_wire(replace(scenario, workloads=(replace(own, options={}),)), tmp_path) is None
+
+
+def test_writes_that_are_not_recorded_pass_and_can_be_chosen(wire: Wire) -> None:
+    wire.history = WireHistory(
+        Settings(cluster="A", number=0, root="", topics=frozenset(), listens={}),
+        wire.writer.operations("wire-A"),
+        wire.writer.polls("wire-A"),
+        wire.report,
+    )
+    program = wire.connection()
+    wire.fault("refused", "Produce", error="NOT_LEADER_OR_FOLLOWER", topic=TOPIC, partition=0)
+    wire.written(program, wire.produce(program, batch(b"1")), 4)
+    answer = messages.decode_response("produce", 9, bytes(wire.clients)[LENGTH.size :])
+    assert answer.responses[0].partition_responses[0].error_code is Error.not_leader_or_follower
+    assert (wire.rows(), wire.done, wire.report.batches) == ([], 1, 0)
 
 
 # The process.
