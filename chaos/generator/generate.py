@@ -10,6 +10,7 @@ from typing import Final
 
 from linkflap.chaos import schedule
 from linkflap.chaos.default_workloads import default_workloads, default_workloads_of
+from linkflap.chaos.faults import ON_THE_WIRE
 from linkflap.chaos.generator import packages
 from linkflap.chaos.generator.bounds import GeneratorBounds, arrows_of
 from linkflap.chaos.generator.coverage import Coverage, cells_of
@@ -125,7 +126,7 @@ def _scenario(seed: int, bounds: GeneratorBounds, rng: random.Random, *, name: s
         seed=0,
         topology=topology,
         mirror=mirror,
-        workloads=_with_clients(_workloads(topology, topics, rng), bounds, rng),
+        workloads=_with_clients(_workloads(topology, topics, bounds, rng), bounds, rng),
         schedule=(),
         minimums=MINIMUMS,
         topics=topics,
@@ -281,7 +282,7 @@ def _topics(rng: random.Random) -> TopicSpec:
 
 
 def _workloads(
-    topology: Topology, topics: TopicSpec, rng: random.Random
+    topology: Topology, topics: TopicSpec, bounds: GeneratorBounds, rng: random.Random
 ) -> tuple[WorkloadSpec, ...]:
     """The default workloads of each home, with the same shape of records. Sometimes a relay is
     added, on two clusters with default topics."""
@@ -293,7 +294,9 @@ def _workloads(
         if int(records.get("records", COMMON["records"].default)) > most:
             records["records"] = most
     # The only path of one cluster is that of its clients.
-    way = {} if topology.links else {"via": "proxy"}
+    way: Mapping[str, Option] = {} if topology.links else {"via": "proxy"}
+    if ON_THE_WIRE & set(bounds.faults):
+        way = {"via": "wire"}
     every = topology.homes
     of_home = default_workloads_of if len(every) > 1 else default_workloads
     found = [

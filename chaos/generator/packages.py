@@ -15,12 +15,13 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from linkflap.chaos.faults import FAULTS, OF_CERTIFICATES, OF_CLIENTS
+from linkflap.chaos.faults import FAULTS, OF_CERTIFICATES, OF_CLIENTS, ON_THE_WIRE
 from linkflap.chaos.faults.clusters import older
 from linkflap.chaos.generator.bounds import GeneratorBounds
 from linkflap.chaos.triggers import Condition, condition
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.faults import FORCED, KILL, PLANNED, REVERSE, UNCLEAN, FaultName, Target
+from linkflap.harness.model.interference import legal_errors
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import PRODUCERS, FaultSpec, Option, WorkloadSpec
 from linkflap.harness.model.topology import DEFAULT_KAFKA, LinkSpec, Topology
@@ -381,6 +382,8 @@ TAIL: Final = 0.5
 AGAIN: Final = 0.25
 """The share of faults that repeat an earlier one on the same target: for example, a second restart
 of a broker finds the state that the first restart left."""
+ALWAYS_SENT: Final = ("Produce", "EndTxn", "Fetch")
+"""Requests that the clients of every scenario send all the time."""
 VICTIMS: Final[Sequence[Mapping[str, Option]]] = (
     {"workload": "transactional", "moment": "any"},
     {"workload": "transactional", "moment": "transaction"},
@@ -390,7 +393,7 @@ VICTIMS: Final[Sequence[Mapping[str, Option]]] = (
     {"workload": "readers", "moment": "any"},
 )
 """Options of client-kill: which clients are killed, and at what moment."""
-_LONG_ENOUGH: Final = {"link-flap": 1.5, "broker-pause": 0.5}
+_LONG_ENOUGH: Final = {"link-flap": 1.5, "broker-pause": 0.5, **dict.fromkeys(ON_THE_WIRE, 1.0)}
 """The shortest durations in seconds, for faults that have no effect if they are shorter."""
 
 
@@ -444,6 +447,10 @@ def disturb(draft: Draft, bounds: GeneratorBounds) -> None:
     ]
     if not able:
         return
+    on_wire = [one for one in able if one[0] in ON_THE_WIRE]
+    if on_wire:  # one family among the others
+        chosen = draft.rng.choice(on_wire)
+        able = [*(one for one in able if one not in on_wire), chosen]
     name, found = draft.rng.choice(able)
     target = draft.rng.choice(found)
     if draft.rng.random() < AGAIN:
@@ -459,12 +466,31 @@ def disturb(draft: Draft, bounds: GeneratorBounds) -> None:
 
 def _options(fault: str, rng: random.Random) -> Mapping[str, Option]:
     """Options of a fault. For faults of clients, only clients that every scenario has."""
+    if fault in ON_THE_WIRE:
+        return _of_requests(fault, rng)
     options: Mapping[str, Option] = of_fault(fault, rng)
     if fault == "client-kill":
         return rng.choice(VICTIMS)
     if fault == "client-pause":
         return {"workload": rng.choice(VICTIMS)["workload"]}
     return {} if fault == UPGRADE else options
+
+
+def _of_requests(fault: str, rng: random.Random) -> Mapping[str, Option]:
+    """Options of a fault on the wire: requests that the clients of every scenario send all the
+    time, so that it finds some, and errors after which they try again. A Produce is not repeated, because the copy may arrive after its
+    transaction's end, and then Kafka refuses the next one (KIP-890-late-copy)."""
+    if fault == "program-downgraded":
+        return {"api": "Produce", "version": 12}
+    if fault == "program-repeated":
+        return {"api": "EndTxn", "count": rng.randint(1, 3)}
+    options: dict[str, Option] = {"api": rng.choice(ALWAYS_SENT), "count": rng.randint(1, 3)}
+    if fault in ("program-delayed", "program-throttled"):
+        options["seconds"] = round(rng.uniform(0.1, 1.0), 2)
+    if fault == "program-refused":
+        legal = legal_errors(str(options["api"]), carried_out=True)
+        options["error"] = rng.choice([each for each in legal if not each.startswith("UNKNOWN_")])
+    return options
 
 
 def _something_to_delete(once: Condition, home: str, draft: Draft) -> Condition:

@@ -159,10 +159,13 @@ def _plain(workload: WorkloadSpec) -> WorkloadSpec:
 
 
 def plainer_faults(scenario: Scenario) -> Iterator[Scenario]:
-    """Each fault with its default options, then with one trigger fewer."""
+    """Each fault with its default options, then with one option or one trigger fewer."""
     for index, fault in enumerate(scenario.schedule):
         if fault.options:
             yield _with(scenario, index, replace(fault, options={}))
+        for name in fault.options if len(fault.options) > 1 else ():
+            rest = {key: value for key, value in fault.options.items() if key != name}
+            yield _with(scenario, index, replace(fault, options=rest))
         waits = condition(fault.when)
         for n in range(len(waits.triggers)):
             fewer = (*waits.triggers[:n], *waits.triggers[n + 1 :])
