@@ -478,8 +478,9 @@ def _options(fault: str, rng: random.Random) -> Mapping[str, Option]:
 
 def _of_requests(fault: str, rng: random.Random) -> Mapping[str, Option]:
     """Options of a fault on the wire: requests that the clients of every scenario send all the
-    time, so that it finds some, and errors after which they try again. A Produce is not repeated, because the copy may arrive after its
-    transaction's end, and then Kafka refuses the next one (KIP-890-late-copy)."""
+    time, so that it finds some, and errors after which they try again. A Produce is not repeated,
+    because the copy may arrive after its transaction's end, and then Kafka refuses the next one
+    (KIP-890-late-copy)."""
     if fault == "program-downgraded":
         return {"api": "Produce", "version": 12}
     if fault == "program-repeated":

@@ -87,9 +87,7 @@ COMMAND: Final = "command"
 """A user's own program (`harness.workloads.command`): not a client of linkflap, and without a
 history."""
 COMMAND_OPTIONS: Final[Options] = {
-    "via": replace(
-        VIA, choices=("direct", "proxy"), about="proxy: by the path that client faults break"
-    ),
+    "via": replace(VIA, choices=("direct", "proxy")),
     "move": OptionAbout(
         default="restart",
         choices=("restart", "signal"),

@@ -60,7 +60,7 @@ Options = Mapping[str, OptionAbout]
 VIA: Final = OptionAbout(
     default="direct",
     choices=("direct", "proxy", "wire"),
-    about="proxy: by the path that client faults break; wire: by the one of faults on the wire",
+    about="proxy: by the path that client faults break; wire: through recorders (not command)",
 )
 
 

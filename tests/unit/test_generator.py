@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linkflap.chaos import generator, scenario_file, schedule
-from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, IN_PROCESSES, OF_CERTIFICATES, OF_PROGRAMS
+from linkflap.chaos.faults import (
+    FAULTS,
+    IN_CONTAINERS,
+    IN_PROCESSES,
+    OF_CERTIFICATES,
+    OF_PROGRAMS,
+    ON_THE_WIRE,
+)
 from linkflap.chaos.faults.brokers import BrokerKill
 from linkflap.chaos.generator import Coverage, GeneratorBounds, baseline, cells_of, generate
 from linkflap.chaos.generator.bounds import ALL, LOSSY, PRIVILEGED, of_scenario
@@ -598,3 +605,18 @@ def test_no_fault_waits_for_more_records_behind_than_an_operation_has() -> None:
         elif any("mirror-behind" in fault.when for fault in made.schedule):
             seen.add(-records)
     assert seen >= {20, -1, -5}
+
+
+def test_faults_on_the_wire_are_drawn_if_they_are_named_and_as_one_family() -> None:
+    named = (*sorted(ON_THE_WIRE), "link-cut")
+    bounds = GeneratorBounds(topologies=("A->B", "A"), mirrors=("mm2",), faults=named)
+    seen = []
+    for number in range(1, 31):
+        made = generate(7, number, Coverage(), bounds, guided=False)
+        check(made, runtime="process")
+        assert {w.options.get("via") for w in made.workloads if w.kind != "relay"} == {"wire"}
+        seen += [fault.fault for fault in made.schedule]
+    assert set(seen) == set(named)
+    assert sum(fault == "link-cut" for fault in seen) > len(seen) / 3
+    usual = GeneratorBounds(topologies=("A->B",))
+    assert not ON_THE_WIRE & set(usual.allowed)

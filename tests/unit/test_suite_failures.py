@@ -481,6 +481,20 @@ def test_the_result_has_only_what_the_failure_needs(needed: tuple[str, ...]) -> 
     assert shrunk.rate.share == 1.0
 
 
+def test_the_option_that_a_failure_needs_is_left_alone() -> None:
+    made = with_faults("link-latency")
+    nth = next(n for n, fault in enumerate(made.schedule) if fault.fault == "link-latency")
+    schedule = list(made.schedule)
+    schedule[nth] = replace(schedule[nth], options={"latency": 300, "jitter": 20})
+    needed = {"latency": 300}
+
+    def holds(one: Scenario) -> bool:
+        return any(needed.items() <= fault.options.items() for fault in one.schedule)
+
+    shrunk = Shrinker(fails=Predicate(holds)).shrink(replace(made, schedule=tuple(schedule)))
+    assert [dict(fault.options) for fault in shrunk.scenario.schedule] == [needed]
+
+
 def test_the_order_of_faults_is_kept() -> None:
     def holds(made: Scenario) -> bool:
         names = kinds(made)
