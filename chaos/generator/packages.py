@@ -447,11 +447,7 @@ def disturb(draft: Draft, bounds: GeneratorBounds) -> None:
     ]
     if not able:
         return
-    on_wire = [one for one in able if one[0] in ON_THE_WIRE]
-    if on_wire:  # one family among the others
-        chosen = draft.rng.choice(on_wire)
-        able = [*(one for one in able if one not in on_wire), chosen]
-    name, found = draft.rng.choice(able)
+    name, found = draft.rng.choice(_one_on_the_wire(able, draft.rng))
     target = draft.rng.choice(found)
     if draft.rng.random() < AGAIN:
         name, target = _again(draft, dict(able)) or (name, target)
@@ -462,6 +458,15 @@ def disturb(draft: Draft, bounds: GeneratorBounds) -> None:
     if name == DELETED:
         once = _something_to_delete(once, target, draft)
     draft.add(name, target, own, duration=duration, options=options, once=once)
+
+
+def _one_on_the_wire(
+    able: list[tuple[str, list[str]]], rng: random.Random
+) -> list[tuple[str, list[str]]]:
+    """The faults that can be drawn, with one of those on the wire: they are one family among the
+    others."""
+    found = [one for one in able if one[0] in ON_THE_WIRE]
+    return [*(one for one in able if one not in found), rng.choice(found)] if found else able
 
 
 def _options(fault: str, rng: random.Random) -> Mapping[str, Option]:
