@@ -311,8 +311,11 @@ def test_every_additional_finding_has_a_reason() -> None:
 
 
 def test_the_generator_shares_no_code_with_what_it_tests() -> None:
+    """But for `wire`, which has the recorder write the history of a story."""
     sources = [
-        path for path in (ROOT / "tests" / "faithful").rglob("*.py") if path.name != "matrix.py"
+        path
+        for path in (ROOT / "tests" / "faithful").rglob("*.py")
+        if path.name not in ("matrix.py", "wire.py")
     ]
     for path in (*sources, ROOT / "tests" / "kafka_log.py"):
         nodes = list(ast.walk(ast.parse(path.read_text())))
