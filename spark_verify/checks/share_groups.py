@@ -278,7 +278,7 @@ def _holders(view: PartitionView, cluster: str, rows: Sequence[Read], got: Deliv
         return holder
     sender, invoked = planner(got.uid, view.sends), Sends.of(view.sends).column("invoked")
     # If the sender of a record is unknown, any lock may have expired.
-    sent = np.where(sender >= 0, np.append(invoked, 0)[sender], 0)
+    sent = np.where(sender >= 0, np.append(invoked, 0)[sender], -FOREVER)
     seen, theirs = _by_member_and_offset(suspects.keys(), rows)
     pairs = (combinations(deliveries.tolist(), 2) for deliveries in suspects.values())
     for first, later in chain.from_iterable(pairs):

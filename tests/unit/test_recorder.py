@@ -799,9 +799,9 @@ def test_a_batch_whose_answer_was_lost_is_acknowledged_where_it_is(
 
 
 def test_equal_batches_without_an_acknowledgement_have_no_name(wire: Wire) -> None:
-    program = wire.connection()
+    program, sent = wire.connection(), batch(b"1", who=None)
     for _ in range(2):
-        asked = wire.produce(program, batch(b"1", who=None))
+        asked = wire.produce(program, sent)
         wire.written(program, asked, -1, error=Error.not_enough_replicas_after_append)
     there = Log("A").data(-1, crc=wire.sends()[0].crc)
     (found,) = judged("provenance", named(wire, there, Log("B")))
