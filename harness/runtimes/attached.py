@@ -266,9 +266,7 @@ class AttachedDeployment(process.WithChildren):
         recorder: Recorder,
         wire: WireRecording | None = None,
     ) -> None:
-        super().__init__(topology, folder=folder, recorder=recorder)
-        self._wire = wire
-        self._recorders: dict[str, ClusterRecorder] = {}
+        super().__init__(topology, folder=folder, recorder=recorder, wire=wire)
         self._clusters: dict[str, AttachedCluster] = {}
         self._rewriters: list[ClusterRewriter] = []
         self._shared: list[tuple[SharedToxiproxy, ToxiproxyLink]] = []
@@ -278,10 +276,6 @@ class AttachedDeployment(process.WithChildren):
     @property
     def clusters(self) -> Mapping[str, AttachedCluster]:
         return MappingProxyType(self._clusters)
-
-    @property
-    def recorders(self) -> Mapping[str, ClusterRecorder]:
-        return MappingProxyType(self._recorders)
 
     def start(self) -> None:
         """See `started`."""

@@ -202,13 +202,11 @@ class Librdkafka:
         batch: int,
     ) -> ClientConsumer:
         del batch  # given with each poll
-        # A recorder that it passes tells it from a program's consumers by its client id.
-        own = {
-            "client.id": config.get("group.id", ""),
-            "on_commit": on_commit,
-            "error_cb": noticed,
-        }
-        return cast("ClientConsumer", Consumer({**config, **own}))
+        # A recorder that it passes tells it from a program's consumers by its client id, unless
+        # the configuration has one.
+        named = {"client.id": config["group.id"]} if "group.id" in config else {}
+        own = {"on_commit": on_commit, "error_cb": noticed}
+        return cast("ClientConsumer", Consumer({**named, **config, **own}))
 
     def share_consumer(self, config: Config, *, batch: int) -> JavaShareConsumer:
         # workloads that need one are refused before

@@ -147,8 +147,10 @@ def test_each_input_has_one_output_and_a_history_without_it_is_found(tmp_path: P
         for s in o.sends
     )
 
+    # What came from a partition last may as well be still to come.
+    first = min(committed, key=lambda o: o.time)
     without = shutil.copytree(folder, tmp_path / "without")
-    rewritten(without, lambda o: None if o.number == committed[0].number else o)
+    rewritten(without, lambda o: None if o.number == first.number else o)
     assert ("found", "input-lost") in found(without)
 
 

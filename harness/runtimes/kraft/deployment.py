@@ -192,10 +192,19 @@ class DeploymentParts(ABC):
     """What all deployments have, whoever started their brokers: links, services, leases, and one
     `close`; a context manager that closes it. A runtime defines what they run in."""
 
-    def __init__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        *,
+        folder: Path,
+        recorder: Recorder,
+        wire: WireRecording | None = None,
+    ) -> None:
         self._topology = topology
         self._folder = folder
         self._recorder = recorder
+        self._wire = wire
+        self._recorders: dict[str, ClusterRecorder] = {}
         self._lease = Lease()
         self._installations: dict[str, Installation] = {}
         self._links: dict[str, ToxiproxyLink] = {}
@@ -211,6 +220,10 @@ class DeploymentParts(ABC):
     @property
     def links(self) -> Mapping[str, ToxiproxyLink]:
         return MappingProxyType(self._links)
+
+    @property
+    def recorders(self) -> Mapping[str, ClusterRecorder]:
+        return MappingProxyType(self._recorders)
 
     @property
     def javas(self) -> Mapping[str, str]:
@@ -319,9 +332,7 @@ class KraftDeployment(DeploymentParts):
         recorder: Recorder,
         wire: WireRecording | None = None,
     ) -> None:
-        super().__init__(topology, folder=folder, recorder=recorder)
-        self._wire = wire
-        self._recorders: dict[str, ClusterRecorder] = {}
+        super().__init__(topology, folder=folder, recorder=recorder, wire=wire)
         self._clusters: dict[str, KraftCluster] = {}
         self._private: Path | None = None
         self._secrets: list[ClusterSecrets] = []
@@ -329,10 +340,6 @@ class KraftDeployment(DeploymentParts):
     @property
     def clusters(self) -> Mapping[str, KraftCluster]:
         return MappingProxyType(self._clusters)
-
-    @property
-    def recorders(self) -> Mapping[str, ClusterRecorder]:
-        return MappingProxyType(self._recorders)
 
     def start(self) -> None:
         """See `started`."""
