@@ -309,6 +309,8 @@ def json_schema() -> str:
     for table, (_, keys) in KEYS.items():
         for name, sentence in keys.items():
             tables[table.__name__]["properties"][name]["description"] = sentence
+    for entry in tables.values():  # releases of msgspec indent the lines of a docstring differently
+        entry["description"] = " ".join(entry["description"].split())
     _describe(
         tables["WorkloadTable"], [COMMAND_OPTIONS, *(kind.options for kind in KINDS.values())]
     )
