@@ -121,6 +121,17 @@ def check_in_sync(scenario: Scenario) -> None:
             )
 
 
+def check_replicas(scenario: Scenario) -> None:
+    """Raises InputError if no cluster has as many brokers as topics are to have replicas."""
+    clusters = scenario.topology.clusters
+    most, replicas = max(cluster.brokers for cluster in clusters), scenario.topics.replicas
+    if replicas > most and not scenario.topology.attached:
+        raise InputError(
+            f"replicas is {replicas}, and no cluster has more than {counted(most, 'broker')}; "
+            f"lower it, or give a cluster {replicas} brokers ({clusters[0].name}:{replicas})"
+        )
+
+
 def check_attached(scenario: Scenario) -> None:
     """Raises InputError if a fault or a consumer group would affect other applications on a cluster
     that linkflap did not start.

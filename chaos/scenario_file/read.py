@@ -32,7 +32,7 @@ from linkflap.chaos.scenario_file.schema import (
 )
 from linkflap.chaos.triggers import condition, known, requests
 from linkflap.harness import mirrors, runtimes
-from linkflap.harness.guarantees.allowed import BROKERS, LOSSES
+from linkflap.harness.guarantees.allowed import BROKERS, LOSSES, PROMOTED
 from linkflap.harness.machine.broker_commands import NAMES, UNDONE_BY, VERBS, unknown_name
 from linkflap.harness.machine.toml_file import KeyPath, TomlFile, content_and_lines
 from linkflap.harness.machine.user_programs import program
@@ -319,14 +319,12 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
         tables |= {("cluster", key, "config"): table.config for key, table in file.cluster.items()}
         at = next((at for at, config in tables.items() if IN_SYNC in config), ())
         reader.placed((*at, IN_SYNC), lambda: schedule.check_in_sync(made))
+        if file.topics.replicas != TopicSpec().replicas:
+            reader.placed(("topics", "replicas"), lambda: schedule.check_replicas(made))
     _refuse_fetching_compacted(reader, file, made)
     _refuse_budgets_of_violations(reader, made)
     if made.budgets.of_failovers and not any(spec.name.fails_over for spec in made.schedule):
-        reader.fail(
-            ("budgets",),
-            "budgets limit the cost of a failover, and no fault of this file is a failover; add a "
-            "failover-planned or failover-forced, or leave the budgets out",
-        )
+        reader.fail(("budgets",), _NO_FAILOVER.format("rpo_records and rto_seconds"))
     return made
 
 
@@ -355,6 +353,10 @@ def _refuse_fetching_compacted(reader: Reader, file: ScenarioFile, made: Scenari
 
 
 _CLEANUP: Final = "cleanup.policy"
+_NO_FAILOVER: Final = (
+    "a budget for {} limits what a failover costs, and no fault of this file is a failover; add "
+    "failover-planned or failover-forced, or leave the budget out"
+)
 
 
 def _budgets(reader: Reader, file: ScenarioFile) -> Budgets:
@@ -372,7 +374,11 @@ def _refuse_budgets_of_violations(reader: Reader, made: Scenario) -> None:
     allowed = [*mirrors.resolve(made.mirror).guarantee.allowed, *BROKERS]
     allowed += [line for spec in made.schedule for line in LOSSES.get(spec.fault, ())]
     kinds = dict.fromkeys(line.kind for line in allowed)
+    fails_over = any(spec.name.fails_over for spec in made.schedule)
+    otherwise = {line.kind for line in allowed if line.cluster != PROMOTED}
     for kind in made.budgets.allowed:
+        if kind in kinds and not fails_over and kind not in otherwise:
+            reader.fail(("budgets", "allowed", kind), _NO_FAILOVER.format(kind))
         if kind not in kinds:
             reader.fail(
                 ("budgets", "allowed", kind),

@@ -90,7 +90,11 @@ def smaller_setting(scenario: Scenario) -> Iterator[Scenario]:
     yield from (replace(made, name=scenario.name) for made in _fewer_clusters(scenario))
     if any(cluster.brokers > 1 for cluster in scenario.topology.clusters):
         small = tuple(replace(cluster, brokers=1) for cluster in scenario.topology.clusters)
-        yield replace(scenario, topology=replace(scenario.topology, clusters=small))
+        yield replace(
+            scenario,
+            topology=replace(scenario.topology, clusters=small),
+            topics=replace(scenario.topics, replicas=TopicSpec().replicas),
+        )
     if scenario.mirror.options:
         yield replace(scenario, mirror=MirrorSpec(kind=scenario.mirror.kind))
         for name in scenario.mirror.options:

@@ -454,7 +454,6 @@ options = {{ {options} }}"""
             "[budgets.allowed]\nlost-write = 5",
             "neither the mirror shadow, as it is set here, nor a fault of this file allows lost-",
         ),
-        ("[budgets]\nrto_seconds = 5.0", "budgets limit the cost of a failover, and no fault of"),
         (
             '[[workload]]\ncommand = ["true"]\nhome = "A"\nreads = ["A.orders"]',
             "workload command names the topic 'A.orders' with its home; name it 'orders'",
@@ -533,6 +532,18 @@ options = {{ {options} }}"""
         (
             '[topics]\nconfig = { "min.insync.replicas" = 4 }',
             "min.insync.replicas is 4, and topics on cluster A have 3 replicas, so that no write",
+        ),
+        (
+            "[topics]\nreplicas = 5",
+            "replicas is 5, and no cluster has more than 3 brokers; lower it, or give a cluster",
+        ),
+        (
+            "[budgets]\nrto_seconds = 5.0",
+            "a budget for rpo_records and rto_seconds limits what a failover costs, and no fault",
+        ),
+        (
+            "[budgets.allowed]\ncopy-repeated-by-failover = 1",
+            "a budget for copy-repeated-by-failover limits what a failover costs, and no fault",
         ),
         (
             '[topics]\ncapture = "fetch"\nconfig = { "cleanup.policy" = "compact,delete" }',
