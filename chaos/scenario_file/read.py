@@ -37,6 +37,7 @@ from linkflap.harness.machine.broker_commands import NAMES, UNDONE_BY, VERBS, un
 from linkflap.harness.machine.toml_file import KeyPath, TomlFile, content_and_lines
 from linkflap.harness.machine.user_programs import program
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.guarantee import Allowance
 from linkflap.harness.model.scenario import (
     IN_SYNC,
     LIBRDKAFKA,
@@ -323,8 +324,7 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
             reader.placed(("topics", "replicas"), lambda: schedule.check_replicas(made))
     _refuse_fetching_compacted(reader, file, made)
     _refuse_budgets_of_violations(reader, made)
-    if made.budgets.of_failovers and not any(spec.name.fails_over for spec in made.schedule):
-        reader.fail(("budgets",), _NO_FAILOVER.format("rpo_records and rto_seconds"))
+    _refuse_budgets_without_failover(reader, made)
     return made
 
 
@@ -369,16 +369,27 @@ def _budgets(reader: Reader, file: ScenarioFile) -> Budgets:
     return Budgets(**msgspec.structs.asdict(file.budgets))
 
 
+def _allowances(made: Scenario) -> list[Allowance]:
+    losses = [line for spec in made.schedule for line in LOSSES.get(spec.fault, ())]
+    return [*mirrors.resolve(made.mirror).guarantee.allowed, *BROKERS, *losses]
+
+
+def _refuse_budgets_without_failover(reader: Reader, made: Scenario) -> None:
+    """Raises InputError for budgets of what only a failover costs."""
+    if any(spec.name.fails_over for spec in made.schedule):
+        return
+    if made.budgets.of_failovers:
+        reader.fail(("budgets",), _NO_FAILOVER.format("rpo_records or rto_seconds"))
+    otherwise = {line.kind for line in _allowances(made) if line.cluster != PROMOTED}
+    for kind in made.budgets.allowed:
+        if kind not in otherwise:
+            reader.fail(("budgets", "allowed", kind), _NO_FAILOVER.format(kind))
+
+
 def _refuse_budgets_of_violations(reader: Reader, made: Scenario) -> None:
     """What neither the mirror's guarantee nor a fault allows is invalid, however few there are."""
-    allowed = [*mirrors.resolve(made.mirror).guarantee.allowed, *BROKERS]
-    allowed += [line for spec in made.schedule for line in LOSSES.get(spec.fault, ())]
-    kinds = dict.fromkeys(line.kind for line in allowed)
-    fails_over = any(spec.name.fails_over for spec in made.schedule)
-    otherwise = {line.kind for line in allowed if line.cluster != PROMOTED}
+    kinds = dict.fromkeys(line.kind for line in _allowances(made))
     for kind in made.budgets.allowed:
-        if kind in kinds and not fails_over and kind not in otherwise:
-            reader.fail(("budgets", "allowed", kind), _NO_FAILOVER.format(kind))
         if kind not in kinds:
             reader.fail(
                 ("budgets", "allowed", kind),

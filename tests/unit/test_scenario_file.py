@@ -539,7 +539,7 @@ options = {{ {options} }}"""
         ),
         (
             "[budgets]\nrto_seconds = 5.0",
-            "a budget for rpo_records and rto_seconds limits what a failover costs, and no fault",
+            "a budget for rpo_records or rto_seconds limits what a failover costs, and no fault",
         ),
         (
             "[budgets.allowed]\ncopy-repeated-by-failover = 1",
