@@ -11,6 +11,7 @@ from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Bite, DiedProcess, FaultWorld, Moment, Program
 from linkflap.harness.model.scenario import (
+    COMMAND,
     WITH_TRANSACTIONS,
     FaultSpec,
     Scenario,
@@ -19,7 +20,6 @@ from linkflap.harness.model.scenario import (
 )
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import patient, until
-from linkflap.harness.workloads import COMMAND
 
 COMES_WITHIN: Final = 30.0
 WORKS_WITHIN: Final = 60.0

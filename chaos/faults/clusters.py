@@ -26,6 +26,7 @@ from linkflap.harness.model.faults import Target
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Bite, Broker, Cluster, Confines, FaultWorld
 from linkflap.harness.model.scenario import (
+    COMMAND,
     READERS,
     WITH_TRANSACTIONS,
     FaultSpec,
@@ -41,7 +42,6 @@ from linkflap.harness.runtimes.probe import quorum
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import NoAnswer, access_to
 from linkflap.harness.wire.peer import Peer
-from linkflap.harness.workloads import COMMAND
 
 
 def cluster_reason(target: str, topology: Topology) -> str | None:

@@ -39,6 +39,7 @@ from linkflap.harness.machine.user_programs import program
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.guarantee import Allowance
 from linkflap.harness.model.scenario import (
+    COMMAND,
     IN_SYNC,
     LIBRDKAFKA,
     NO_MIRROR,
@@ -58,7 +59,7 @@ from linkflap.harness.model.topology import ClusterSpec, Topology, id_of, of_rel
 from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.runtimes.distribution import kafka_settings
 from linkflap.harness.runtimes.distribution.kafka import look_for, released
-from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS, command, jvms
+from linkflap.harness.workloads import COMMAND_OPTIONS, KINDS, command, jvms
 from linkflap.harness.workloads.client import value_of
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.topologies import parse

@@ -25,6 +25,7 @@ from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import (
+    COMMAND,
     LIBRARIES,
     LIBRDKAFKA,
     NO_MIRROR,
@@ -38,7 +39,7 @@ from linkflap.harness.model.scenario import (
     least_of,
 )
 from linkflap.harness.runtimes import RUNTIMES
-from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS
+from linkflap.harness.workloads import COMMAND_OPTIONS, KINDS
 from linkflap.topologies import TOPOLOGIES
 from linkflap.topologies.notation import arrows
 

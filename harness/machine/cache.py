@@ -35,6 +35,18 @@ def has_compiled() -> bool:
     return any((folder() / COMPILED).glob(_OF_NUMBA))
 
 
+def name_compiled() -> bool:
+    """Names the folder of compiled functions in the environment, for this process and its children.
+    False where none can be made."""
+    try:
+        own = folder() / COMPILED
+        own.mkdir(mode=0o700, exist_ok=True)
+    except (SetupError, OSError):
+        return False
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(own))
+    return True
+
+
 OFFLINE: Final = "LINKFLAP_OFFLINE"
 """The environment variable that forbids downloads, unless it is empty or says no."""
 _NO: Final = frozenset({"", "0", "f", "false", "n", "no", "off"})

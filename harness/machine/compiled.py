@@ -11,24 +11,17 @@ import os
 from collections.abc import Callable
 from typing import Final, TypeVar, cast
 
-from linkflap.harness.machine import cache
-from linkflap.harness.model.errors import SetupError
-
 _Function = TypeVar("_Function", bound=Callable[..., object])
-_VARIABLE: Final = "NUMBA_CACHE_DIR"
 
 
 def _kept() -> bool:
     """Whether there is a folder for them, which numba reads from the environment when it is
-    imported."""
-    if _VARIABLE not in os.environ:
-        try:
-            own = cache.folder() / cache.COMPILED
-            own.mkdir(mode=0o700, exist_ok=True)
-            os.environ[_VARIABLE] = str(own)
-        except (SetupError, OSError):
-            return False
-    return True
+    imported. Spark's workers find it there."""
+    if "NUMBA_CACHE_DIR" in os.environ:
+        return True
+    from linkflap.harness.machine import cache
+
+    return cache.name_compiled()
 
 
 _KEPT: Final = _kept()

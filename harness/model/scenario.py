@@ -22,6 +22,9 @@ LIBRDKAFKA: Final = "librdkafka"
 JAVA: Final = "java"
 OWN_PRODUCER: Final = "own-producer"
 """The kind of `linkflap.Producer`, with which a caller writes in its own process."""
+COMMAND: Final = "command"
+"""The kind of a user's own program (`harness.workloads.command`): not a client of linkflap, and
+without a history."""
 LIBRARIES: Final = {
     LIBRDKAFKA: "librdkafka's producer and consumer, through confluent-kafka (the default)",
     JAVA: (
@@ -141,7 +144,7 @@ def full_names(spec: WorkloadSpec, topics: Iterable[str]) -> tuple[str, ...]:
 
 def program_at(home: str) -> WorkloadSpec:
     """A program of the user's that uses a cluster's topics; nothing else is known of it."""
-    return WorkloadSpec(kind="command", home=home)
+    return WorkloadSpec(kind=COMMAND, home=home)
 
 
 def with_library(workloads: Sequence[WorkloadSpec], library: str) -> tuple[WorkloadSpec, ...]:

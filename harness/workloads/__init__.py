@@ -11,7 +11,7 @@ from typing import Final
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.scenario import WorkloadSpec, full_names, group_of
+from linkflap.harness.model.scenario import COMMAND, WorkloadSpec, full_names, group_of
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import ANY_NAME, topic_name
 from linkflap.harness.workloads import producers, readers, relay, share_group
@@ -83,9 +83,6 @@ KINDS: Final[Mapping[str, WorkloadKind]] = {
 }
 
 
-COMMAND: Final = "command"
-"""A user's own program (`harness.workloads.command`): not a client of linkflap, and without a
-history."""
 COMMAND_OPTIONS: Final[Options] = {
     "via": replace(VIA, choices=("direct", "proxy")),
     "move": OptionAbout(

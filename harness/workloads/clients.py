@@ -16,12 +16,17 @@ import msgspec
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.events import ClientsMoved
 from linkflap.harness.model.protocols import Deployment, DiedProcess, Moment, Program, Recorder
-from linkflap.harness.model.scenario import Library, WorkloadSpec, libraries, through_recorders
+from linkflap.harness.model.scenario import (
+    COMMAND,
+    Library,
+    WorkloadSpec,
+    libraries,
+    through_recorders,
+)
 from linkflap.harness.model.security import OPEN, Principal, entered_by, security_of
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.workloads import (
-    COMMAND,
     KINDS,
     check,
     command,

@@ -26,6 +26,7 @@ from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.payload import drawn_seed
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import (
+    COMMAND,
     NO_MIRROR,
     Minimums,
     MirrorSpec,
@@ -224,7 +225,7 @@ def _with_programs(
         homes.setdefault(home, []).append(name)
     programs = tuple(
         WorkloadSpec(
-            kind=workloads.COMMAND,
+            kind=COMMAND,
             home=home,
             command=("linkflap.deploy",),
             reads=tuple(names),

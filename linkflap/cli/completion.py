@@ -197,9 +197,9 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
     from linkflap.chaos.scenarios import SCENARIOS, about
     from linkflap.chaos.triggers import documented, known
     from linkflap.harness.mirrors import MIRRORS
-    from linkflap.harness.model.scenario import LIBRARIES
+    from linkflap.harness.model.scenario import COMMAND, LIBRARIES
     from linkflap.harness.model.security import WORDS
-    from linkflap.harness.workloads import COMMAND, KINDS
+    from linkflap.harness.workloads import KINDS
     from linkflap.spark_verify.checks import REGISTRY
     from linkflap.spark_verify.checks.base import RUN_GUARANTEES
     from linkflap.topologies import TOPOLOGIES
@@ -226,7 +226,8 @@ def options() -> Mapping[str, Mapping[str, OptionAbout]]:
     description."""
     from linkflap.chaos.faults import FAULTS
     from linkflap.harness.mirrors import MIRRORS
-    from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS
+    from linkflap.harness.model.scenario import COMMAND
+    from linkflap.harness.workloads import COMMAND_OPTIONS, KINDS
 
     return {
         **{f"mirror {name}": kind.about for name, kind in MIRRORS.items()},

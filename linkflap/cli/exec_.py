@@ -22,10 +22,15 @@ from linkflap.cli.run import record_run, recording_options, show_schedule
 from linkflap.cli.verify import judge
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.payload import drawn_seed
-from linkflap.harness.model.scenario import Minimums, MirrorSpec, Option, Scenario, WorkloadSpec
+from linkflap.harness.model.scenario import (
+    COMMAND,
+    Minimums,
+    MirrorSpec,
+    Option,
+    Scenario,
+    WorkloadSpec,
+)
 from linkflap.harness.model.topology import ANY_NAME
-from linkflap.harness.runtimes import usual
-from linkflap.harness.workloads import COMMAND
 
 if TYPE_CHECKING:
     from linkflap.report.progress import Progress
@@ -113,6 +118,7 @@ def exec_(
     (linkflap docs own-application). The exit code is that of COMMAND if it failed, else that of the
     verdict.
     """
+    from linkflap.harness.runtimes import usual
     from linkflap.suite.folder import seconds
 
     if not words:

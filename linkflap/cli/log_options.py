@@ -154,9 +154,6 @@ def logs_request(**options: Unpack[LogOptions]) -> LogsRequest | None:
 def live_logs_request(**options: Unpack[LogOptions]) -> LiveLogsRequest | None:
     """The request for live clusters; None if none were named. Raises InputError for unreadable
     ones."""
-    from linkflap.harness.capture.live.cluster import access
-    from linkflap.harness.capture.live.record import LiveLogsRequest
-
     if not options["bootstrap"]:
         if options["properties"] or options["rate"] is not None:
             raise InputError(
@@ -166,6 +163,9 @@ def live_logs_request(**options: Unpack[LogOptions]) -> LiveLogsRequest | None:
         return None
     if options["logs"]:
         raise InputError("--logs and --bootstrap are two ways to get logs; give one of them")
+    from linkflap.harness.capture.live.cluster import access
+    from linkflap.harness.capture.live.record import LiveLogsRequest
+
     bootstrap = {
         name: _addresses(text)
         for name, text in _named("--bootstrap", options["bootstrap"], "HOST:PORT", "kafka:9092")

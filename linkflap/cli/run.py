@@ -259,8 +259,10 @@ def run(
         runtime = runtimes.usual(chosen.topology, runtime, chosen.runtime)
     if recorded is not None:
         chosen = with_programs_recorded(chosen, recorded)
+    file = ""
     if scenario_file.is_file(scenario_name):
-        scenario_file.check_kafka(Path(scenario_name), chosen, runtime)
+        file = scenario_name
+        scenario_file.check_kafka(Path(file), chosen, runtime)
     _save(chosen, runtime, saved, dry_run=dry_run)
     single = {"keep": keep, "json": as_json, "no_verify": no_verify}
     _check_repeated(chosen, runtime, count, until_fail=until_fail, single=single)
@@ -283,7 +285,7 @@ def run(
     )
     if no_verify:
         return _leave_unjudged(chosen, folder, as_json=as_json)
-    return judge([folder], NOTES.through, as_json=as_json, junit=junit, file=scenario_name)
+    return judge([folder], NOTES.through, as_json=as_json, junit=junit, file=file)
 
 
 def _check_repeated(

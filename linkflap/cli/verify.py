@@ -74,8 +74,8 @@ def judge(
     """Judges run directories, prints the results, and returns the exit code.
 
     `through` sends log messages through a progress display. `out` has other folders for the
-    judgements, by run directory. `file` is the scenario that was run, which annotations name if it
-    is a file. `failed`: how the command that the run was made for failed, for JUnit and the JSON.
+    judgements, by run directory. `file` is the file of the scenario that was run, which annotations
+    name. `failed`: how the command that the run was made for failed, for JUnit and the JSON.
     """
     from linkflap.harness.model.verdict import worst
     from linkflap.report import junit as junit_report
@@ -126,13 +126,10 @@ def _show(judgements: Sequence[Judgement], file: str, *, as_json: bool) -> None:
 
 
 def _annotate(judgement: Judgement, file: str) -> None:
-    from linkflap.chaos.scenario_file import is_file
-
     found = judgement.document
     if found["verdict"] != "valid":
         why = found.get("cause") or found.get("reason") or ""
-        title, path = f"{found['verdict']}, {found['scenario']}", file if is_file(file) else ""
-        annotate(title, f"{why} ({judgement.folder})", path)
+        annotate(f"{found['verdict']}, {found['scenario']}", f"{why} ({judgement.folder})", file)
 
 
 _OUT: Final = (

@@ -312,6 +312,7 @@ def _fill(
     future: Future[SparkSession], master: str, settings: Mapping[str, str], query: bool
 ) -> None:
     try:
+        cache.name_compiled()
         if not cache.has_compiled():
             cache.LOG.info(
                 "first use: the code that reads logs is compiled (numba, 10 s on an idle machine, "

@@ -20,6 +20,7 @@ from linkflap.chaos.scenario_file import KEYS, is_file
 from linkflap.cli.listing import page, pages
 from linkflap.harness import workloads
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import COMMAND as COMMAND_KIND
 from linkflap.recording.run import check
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import RUN_CHECKS
@@ -78,7 +79,7 @@ def rows_of_scenario_files() -> Iterator[str]:
     for where, keys in KEYS.values():
         yield from (f"| {where} | `{key}` | {sentence} |" for key, sentence in keys.items())
     kinds = {name: kind.options for name, kind in workloads.KINDS.items()}
-    kinds[workloads.COMMAND] = workloads.COMMAND_OPTIONS
+    kinds[COMMAND_KIND] = workloads.COMMAND_OPTIONS
     for name in sorted({name for options in kinds.values() for name in options}):
         of = {kind: options[name] for kind, options in kinds.items() if name in options}
         abouts = dict.fromkeys(option.about for option in of.values())

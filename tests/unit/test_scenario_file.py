@@ -18,7 +18,7 @@ from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
 from linkflap.cli.commands import linkflap
 from linkflap.harness import mirrors, workloads
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import NO_MIRROR, SCHEMA_VERSION, program_at
+from linkflap.harness.model.scenario import COMMAND, NO_MIRROR, SCHEMA_VERSION, program_at
 from linkflap.harness.rundir import FORMAT, RunReader
 from linkflap.harness.runtimes.distribution import kafka_settings
 from linkflap.harness.runtimes.distribution.kafka import BROKER_CLASSES
@@ -829,7 +829,7 @@ SCHEMA = ROOT / "docs" / "scenario.schema.json"
 def test_the_schema_knows_what_the_registries_know() -> None:
     tables = json.loads(json_schema())["$defs"]
     assert tables["WorkloadTable"]["properties"]["kind"]["enum"] == sorted(
-        (*workloads.KINDS, workloads.COMMAND, "default", "default-readers")
+        (*workloads.KINDS, COMMAND, "default", "default-readers")
     )
     assert tables["MirrorTable"]["properties"]["kind"]["enum"] == sorted(mirrors.MIRRORS)
 
