@@ -458,6 +458,11 @@ def _compiled_sound() -> Sound:
     return compiled(_sound)
 
 
+def load_compiled() -> None:
+    """Loads the compiled code of this module: processes that are forked afterwards have it."""
+    _compiled_sound()(np.frombuffer(b"", np.uint8), 0, 0)
+
+
 def _sound(data: Bytes, position: int, until: int) -> tuple[Ints, int]:
     """Positions of the neighbouring complete v2 batches that begin in [position, until), and the
     position after them."""

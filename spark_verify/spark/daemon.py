@@ -34,7 +34,11 @@ def imported() -> bool:
 
     import linkflap.harness.log.record_loops
     import linkflap.spark_verify.spark.job  # noqa: F401
+    from linkflap.harness.log import segments
 
+    # numba sets up its types at the first call, which costs a third of a worker's time in a small
+    # run.
+    segments.load_compiled()
     return len(list(Path("/proc/self/task").iterdir())) == 1
 
 
