@@ -38,13 +38,20 @@ def has_compiled() -> bool:
 def name_compiled() -> bool:
     """Names the folder of compiled functions in the environment, for this process and its children.
     False where none can be made."""
+    own = optional(COMPILED)
+    if own is not None:
+        os.environ.setdefault("NUMBA_CACHE_DIR", str(own))
+    return own is not None
+
+
+def optional(name: str) -> Path | None:
+    """A folder of the cache for what is only made faster by it; None where none can be made."""
     try:
-        own = folder() / COMPILED
+        own = folder() / name
         own.mkdir(mode=0o700, exist_ok=True)
     except (SetupError, OSError):
-        return False
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(own))
-    return True
+        return None
+    return own
 
 
 OFFLINE: Final = "LINKFLAP_OFFLINE"

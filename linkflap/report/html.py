@@ -20,6 +20,7 @@ import re
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -27,10 +28,18 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import (
+    Environment,
+    FileSystemBytecodeCache,
+    PackageLoader,
+    StrictUndefined,
+    Template,
+)
+from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from linkflap.harness.machine import untrusted_files
+from linkflap.harness.machine.cache import optional
 from linkflap.harness.model.texts import printable
 from linkflap.harness.model.verdict import Anomaly, Cause, CheckResult, Document
 from linkflap.harness.rundir import Damage, RunReader, write_whole
@@ -118,10 +127,21 @@ def _seconds(line: str) -> float | None:
         return None
 
 
+class _Compiled(FileSystemBytecodeCache):
+    """Compiled templates in linkflap's cache folder: compiling one takes a fifth of the time that
+    the command line spends on a verdict."""
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        with suppress(OSError):
+            super().dump_bytecode(bucket)
+
+
 @cache
 def environment_of() -> Environment:
+    compiled = optional("templates")
     environment = Environment(
         loader=PackageLoader("linkflap.report"),
+        bytecode_cache=_Compiled(str(compiled)) if compiled else None,
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
