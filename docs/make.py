@@ -13,9 +13,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from linkflap.chaos.cases import registry, results, track_record
-from linkflap.chaos.scenario_file import json_schema
-from linkflap.spark_verify.checks import document
+import checks_page
+import track_record_page
+from scenario_schema import json_schema
+
+from linkflap.chaos.cases import registry, results
 from tests.faithful import matrix
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -149,12 +151,12 @@ def design() -> str:
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
-    "checks.md": document.render,
+    "checks.md": checks_page.render,
     "design.md": design,
     "map.md": map_of_packages,
     "matrix.md": matrix.render,
     "scenario.schema.json": json_schema,
-    "track-record.md": lambda: track_record.render(results.load(results.STORED), registry()),
+    "track-record.md": lambda: track_record_page.render(results.load(results.STORED), registry()),
 }
 """What each page has to be."""
 

@@ -16,7 +16,7 @@ import msgspec
 
 from linkflap.chaos.cases import registry, runner
 from linkflap.chaos.cases.bench import Client, TransactionProtocol, Variant
-from linkflap.chaos.cases.case import Case, Outcome, interval, number
+from linkflap.chaos.cases.case import Case, Outcome, interval, number, too_few, words
 from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import InputError
@@ -171,6 +171,34 @@ def _tally(group: list[StoredResult]) -> CaseTally:
         why=last.why,
         expected=last.expected,
     )
+
+
+def listed(case: Case, rows: Iterable[StoredResult]) -> list[tuple[CaseTally, str]]:
+    """What is stored of a case, by release, client and transaction protocol, each with its result
+    in words."""
+    mine = [tally for key, tally in tallies(rows).items() if key[0] == case.name]
+    return [(tally, in_words(tally, case)) for tally in sorted_tallies(mine)]
+
+
+def sorted_tallies(of_one_case: Iterable[CaseTally]) -> list[CaseTally]:
+    return sorted(
+        of_one_case, key=lambda one: (release_order(one.version), one.client, one.transactions)
+    )
+
+
+def release_order(version: str) -> tuple[int, int, int]:
+    try:
+        return number(version)
+    except InputError:  # a build of one's own has any name
+        return 1 << 31, 0, 0
+
+
+def in_words(tally: CaseTally, case: Case) -> str:
+    if tally.outcome in (Outcome.NEEDS, Outcome.UNKNOWN):
+        return f"{tally.outcome}: {tally.why}"
+    if not tally.shown and tally.runs < case.runs:
+        return f"{Outcome.UNKNOWN}: {too_few(tally.runs, case.runs)}"
+    return f"{tally.outcome} {words(tally.shown, tally.runs)}"
 
 
 def run_and_store(

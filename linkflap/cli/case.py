@@ -187,8 +187,7 @@ def show(name: str, as_json: bool) -> int:
 
 def _seen(each: Case) -> list[str]:
     """The stored results of a case, as docs/track-record.md lists them."""
-    from linkflap.chaos.cases.results import STORED, load
-    from linkflap.chaos.cases.track_record import listed
+    from linkflap.chaos.cases.results import STORED, listed, load
 
     return [
         f"{tally.version} {tally.client}{f' {tally.transactions}' if tally.transactions else ''}: "

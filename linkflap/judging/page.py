@@ -67,7 +67,6 @@ def about(judgement: Judgement, left_out: list[str]) -> About:
     from linkflap.report.html import About
     from linkflap.spark_verify.checks import REGISTRY
     from linkflap.spark_verify.checks.base import RUN_GUARANTEES
-    from linkflap.spark_verify.checks.document import facts
     from linkflap.spark_verify.inspect.explain import bytes_of_history, explain_several
     from linkflap.spark_verify.inspect.log_lanes import commits, lanes_around
 
@@ -79,7 +78,7 @@ def about(judgement: Judgement, left_out: list[str]) -> About:
             kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies
         },
         promises=promises,
-        facts={check.name: facts(check) for check in REGISTRY.values()},
+        facts={check.name: check.facts for check in REGISTRY.values()},
         kinds={
             check.name: {kind.name: (kind.meaning, kind.smallest) for kind in check.anomalies}
             for check in REGISTRY.values()

@@ -33,6 +33,12 @@ Due = Collection[tuple[str, Examinable]]
 Input = Literal["batches", "records", "sends", "reads", "watermarks", "promotions", "groups"]
 
 
+_PROMISED: Final[Mapping[str, str]] = {
+    "order": "records keep their order",
+    "records": "records keep their offsets",
+}
+
+
 def nothing_due(_scenario: Scenario, _promotions: Sequence[LogPromotion]) -> Due:
     """The rule of a check that not every run of a scenario has something for."""
     return ()
@@ -273,6 +279,29 @@ class Check:
             + asked
             + heard
         )
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """The properties of the check beside its guarantee, for docs/checks.md and for reports."""
+        whole = (
+            f"; unknown when {' or '.join(sorted(self.complete))} are damaged"
+            if self.complete
+            else ""
+        )
+        alone = (
+            "; also runs on logs without a client history"
+            if self.from_bytes or self.from_content
+            else ""
+        )
+        if self.from_content:
+            alone += f", if their mirror promises that {_PROMISED[self.from_content]}"
+        return {
+            "Source": self.source,
+            "Examines": f"{self.unit}; needs {self.due_where}",
+            "Reads": f"{', '.join(sorted(self.inputs))}{whole}{alone}",
+            "May follow from": ", ".join(sorted(self.follows)) or "no other check",
+            **({"On the wire": self.wire} if self.wire else {}),
+        }
 
 
 RUN_GUARANTEES: Final[Mapping[str, str]] = {

@@ -11,8 +11,9 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 import pytest
+import track_record_page
 
-from linkflap.chaos.cases import bench, case_named, registry, results, track_record
+from linkflap.chaos.cases import bench, case_named, registry, results
 from linkflap.chaos.cases.bench import Bench, Client, TransactionProtocol, Variant
 from linkflap.chaos.cases.case import (
     CLAIMS,
@@ -124,7 +125,7 @@ def test_guarantees_by_client_and_protocol(tmp_path: Path) -> None:
             expected=each.expected[0],
         )
         results.store(tmp_path, results.row(each, result))
-    page = track_record.render(results.load(tmp_path), {each.name: each, "a-case": a_case()})
+    page = track_record_page.render(results.load(tmp_path), {each.name: each, "a-case": a_case()})
     assert "| 360 | `KIP-360-x` |  |  | 0 of 7 | *open* | *open* | **1 of 3** |" in page
     assert "`a-case` |" not in page
 
@@ -133,7 +134,7 @@ def test_guarantees_by_client_and_protocol(tmp_path: Path) -> None:
     "kip", ["98", "360", "447", "545", "618", "848", "890", "932", "966", "1228"]
 )
 def test_every_kip_that_clients_rely_on_has_a_case(kip: str) -> None:
-    assert [case.name for case in registry().values() if track_record.relied_on(case) == kip]
+    assert [case.name for case in registry().values() if track_record_page.relied_on(case) == kip]
 
 
 def test_the_release_that_decides_and_where_it_is_missed(tmp_path: Path) -> None:
@@ -145,12 +146,12 @@ def test_the_release_that_decides_and_where_it_is_missed(tmp_path: Path) -> None
         ("3.9.2", 0, 2),
     ):
         results.store(tmp_path, results.row(each, a_result(version, shown, runs)))
-    page = track_record.render(results.load(tmp_path), {"a-case": each})
+    page = track_record_page.render(results.load(tmp_path), {"a-case": each})
     assert "| `a-case` | 4.3.0, 4.3.1 | 4.2.0 |" in page, "two runs are no answer"
     assert "A NOT REPRODUCED takes 3 runs." in page
     assert "It did not show where" not in page, "it did not show where it should not"
     results.store(tmp_path, results.row(each, a_result("4.4.0", 0, 3)))
-    page = track_record.render(
+    page = track_record_page.render(
         results.load(tmp_path), {"a-case": replace(each, tried="three times, and nothing")}
     )
     assert "It did not show where it should. What was tried: three times, and nothing.\n" in page

@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 import pytest
+import track_record_page
 
 from linkflap.chaos import scenario_file
-from linkflap.chaos.cases import case_named, registry, results, track_record
+from linkflap.chaos.cases import case_named, registry, results
 from linkflap.chaos.cases.bench import Variant
 from linkflap.chaos.cases.case import Outcome
 from linkflap.chaos.cases.judged import FILES, changed, of_verdict
@@ -135,7 +136,7 @@ def test_results_are_stored_and_added_up(tmp_path: Path) -> None:
     found = results.tallies(rows)
     tally = found["a-case", "4.3.1", "librdkafka", ""]
     assert (tally.outcome, tally.shown, tally.runs) == (Outcome.REPRODUCED, 4, 6)
-    page = track_record.render(rows, {"a-case": each})
+    page = track_record_page.render(rows, {"a-case": each})
     assert (
         "| 4.2.0 | librdkafka | default | NOT REPRODUCED 0 of 3 (0 to 56 %) | does not show |"
         in page
@@ -148,7 +149,7 @@ def test_every_case_that_never_showed_says_in_what_ways_it_was_tried() -> None:
     found: dict[str, list[results.CaseTally]] = {}
     for key, tally in results.tallies(results.load(results.STORED)).items():
         found.setdefault(key[0], []).append(tally)
-    missed = {name for name, tallies in found.items() if track_record.is_missed(tallies)}
+    missed = {name for name, tallies in found.items() if track_record_page.is_missed(tallies)}
     assert missed, "some did not"
     assert {name for name in missed if not registry()[name].tried} == set()
     page = (ROOT / "docs" / "track-record.md").read_text()
@@ -176,7 +177,7 @@ def test_results_of_another_schedule_are_not_added_up(tmp_path: Path) -> None:
 
 def test_too_few_runs_are_marked(tmp_path: Path) -> None:
     results.store(tmp_path, results.row(a_case(), a_result("4.2.0", runs=2)))
-    page = track_record.render(results.load(tmp_path), {"a-case": a_case()})
+    page = track_record_page.render(results.load(tmp_path), {"a-case": a_case()})
     assert "UNKNOWN: not shown in 0 of 2 (0 to 66 %); a NOT REPRODUCED takes 3 runs" in page
     assert "NOT REPRODUCED 0" not in page
     assert (

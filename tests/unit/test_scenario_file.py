@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scenario_schema import json_schema
 
 import linkflap as api
-from linkflap.chaos.scenario_file import json_schema, read, render, save
+from linkflap.chaos.scenario_file import read, render, save
 from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
 from linkflap.cli.commands import linkflap
 from linkflap.harness import mirrors, workloads

@@ -7,9 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from linkflap.chaos.cases.case import Case, Kind, Outcome, number, too_few, words
-from linkflap.chaos.cases.results import CaseTally, StoredResult, tallies
-from linkflap.harness.model.errors import InputError
+from linkflap.chaos.cases.case import Case, Kind, Outcome, number
+from linkflap.chaos.cases.results import (
+    CaseTally,
+    StoredResult,
+    in_words,
+    release_order,
+    sorted_tallies,
+    tallies,
+)
 
 _HEAD: Final = """\
 # Track record of the cases
@@ -97,7 +103,7 @@ def _by_release(
 
 
 def _listed(versions: Iterable[str]) -> str:
-    return ", ".join(sorted(versions, key=_order))
+    return ", ".join(sorted(versions, key=release_order))
 
 
 def _by_client(
@@ -148,7 +154,7 @@ def _is_played_with(case: Case, protocol: str) -> bool:
 
 def _spoken(tally: CaseTally) -> str:
     """The protocol that the cluster has."""
-    return "V1" if tally.transactions == "V1" or _order(tally.version) < (4, 0, 0) else "V2"
+    return "V1" if tally.transactions == "V1" or release_order(tally.version) < (4, 0, 0) else "V2"
 
 
 def _section(case: Case, found: Mapping[tuple[str, str, str, str], CaseTally]) -> str:
@@ -168,12 +174,12 @@ def _section(case: Case, found: Mapping[tuple[str, str, str, str], CaseTally]) -
         "| Kafka | client | transactions | result | expected | date |",
         "|---|---|---|---|---|---|",
     ]
-    for tally in _sorted(mine):
+    for tally in sorted_tallies(mine):
         row = (
             tally.version,
             tally.client,
             tally.transactions or "default",
-            _words(tally, case),
+            in_words(tally, case),
             _expected(tally),
             tally.date,
         )
@@ -181,35 +187,9 @@ def _section(case: Case, found: Mapping[tuple[str, str, str, str], CaseTally]) -
     return "\n".join([*lines, ""])
 
 
-def listed(case: Case, rows: Iterable[StoredResult]) -> list[tuple[CaseTally, str]]:
-    """What is stored of a case, by release, client and transaction protocol, each with its result
-    in words."""
-    mine = [tally for key, tally in tallies(rows).items() if key[0] == case.name]
-    return [(tally, _words(tally, case)) for tally in _sorted(mine)]
-
-
-def _sorted(of_one_case: Iterable[CaseTally]) -> list[CaseTally]:
-    return sorted(of_one_case, key=lambda one: (_order(one.version), one.client, one.transactions))
-
-
 def is_missed(of_one_case: Iterable[CaseTally]) -> bool:
     """Whether a case did not show on a release on which it is expected to."""
     return any(one.expected and one.runs and not one.shown for one in of_one_case)
-
-
-def _order(version: str) -> tuple[int, int, int]:
-    try:
-        return number(version)
-    except InputError:  # a build of one's own has any name
-        return 1 << 31, 0, 0
-
-
-def _words(tally: CaseTally, case: Case) -> str:
-    if tally.outcome in (Outcome.NEEDS, Outcome.UNKNOWN):
-        return f"{tally.outcome}: {tally.why}"
-    if not tally.shown and tally.runs < case.runs:
-        return f"{Outcome.UNKNOWN}: {too_few(tally.runs, case.runs)}"
-    return f"{tally.outcome} {words(tally.shown, tally.runs)}"
 
 
 def _expected(tally: CaseTally) -> str:

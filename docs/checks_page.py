@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Final
 
 from linkflap.harness.guarantees import ALLOWED
 from linkflap.harness.model.guarantee import Allowance
@@ -13,8 +12,8 @@ from linkflap.spark_verify.checks.base import RUN_GUARANTEES, Check
 
 HEAD = """# What is checked
 
-Written by `python -m linkflap.spark_verify.checks.document` from the declarations in
-`spark_verify/checks`; a test compares the two.
+Written by `python docs/make.py` from the declarations in `spark_verify/checks`; a test compares
+the two.
 
 A check is *invalid* if it found an anomaly that the mirror's guarantee does not allow, and no part
 of the run directory that the finding depends on is damaged. Else it is *unknown* if it could not
@@ -174,39 +173,10 @@ def _allowed() -> Mapping[tuple[str, Allowance], list[str]]:
     return found
 
 
-_PROMISED: Final[Mapping[str, str]] = {
-    "order": "records keep their order",
-    "records": "records keep their offsets",
-}
-
-
-def facts(check: Check) -> Mapping[str, str]:
-    """The properties of a check beside its guarantee, for this page and for reports."""
-    whole = (
-        f"; unknown when {' or '.join(sorted(check.complete))} are damaged"
-        if check.complete
-        else ""
-    )
-    alone = (
-        "; also runs on logs without a client history"
-        if check.from_bytes or check.from_content
-        else ""
-    )
-    if check.from_content:
-        alone += f", if their mirror promises that {_PROMISED[check.from_content]}"
-    return {
-        "Source": check.source,
-        "Examines": f"{check.unit}; needs {check.due_where}",
-        "Reads": f"{', '.join(sorted(check.inputs))}{whole}{alone}",
-        "May follow from": ", ".join(sorted(check.follows)) or "no other check",
-        **({"On the wire": check.wire} if check.wire else {}),
-    }
-
-
 def _check(check: Check) -> Iterator[str]:
     yield f"## {check.name}\n"
     yield f"{check.guarantee}\n"
-    yield from (f"- {name}: {text}" for name, text in facts(check).items())
+    yield from (f"- {name}: {text}" for name, text in check.facts.items())
     yield ""
     if check.anomalies:
         yield "| anomaly | meaning | smallest example | judged in torn logs |"
