@@ -267,11 +267,11 @@ def _at_source(ids: Ints, how: ProducerIds) -> Ints:
 
 
 def _read(seen: PartitionView, read: Read, logs: Sequence[Replica]) -> Read:
-    """A read with the names that the next captured log of its cluster has at its offsets. A record
-    that was deleted since has the name of the one that was acknowledged there; any other that may
+    """A read with the names that the log of its cluster has at its offsets. A record that was
+    deleted since has the name of the one that was acknowledged there; any other that may
     be gone since is left out. (What was fetched on the wire is named by `fetched_on_the_wire`.)"""
     mine = [log for log in logs if log.cluster == read.cluster]
-    log = next((log for log in mine if log.captured >= read.returned), mine[-1] if mine else None)
+    log = _log_read(seen, read, mine)
     if log is None or not len(log.records):
         return read
     at = locate(log.records.offset, read.offsets)
@@ -282,6 +282,34 @@ def _read(seen: PartitionView, read: Read, logs: Sequence[Replica]) -> Read:
     cleaned = read.offsets < seen.compacted.get(read.cluster, 0)
     kept = known | ~(cleaned | _perhaps_gone(seen, read, mine))
     return replace(read, uids=uids[kept], offsets=read.offsets[kept])
+
+
+def _log_read(seen: PartitionView, got: Read, logs: Sequence[Replica]) -> Replica | None:
+    """Which of its cluster's captured logs a reader read: the next one. Until a reversal is over it
+    may be the one before the truncation, of which readers also hand over records afterwards: the
+    log that has what the reader got, and least besides."""
+    following = (log for log in logs if log.captured >= got.returned)
+    after = next(following, logs[-1] if logs else None)
+    for turn in history(seen.partition_facts).generations.get(got.cluster, ())[1:]:
+        before = next((log for log in reversed(logs) if 0 < log.captured < turn.began), None)
+        if after is None or before is None or before.captured >= got.returned:
+            continue
+        if got.time <= turn.settled:
+            either = (before, after) if got.returned <= turn.began else (after, before)
+            return min(either, key=lambda log: _apart(log, got))
+    return after
+
+
+def _apart(log: Replica, got: Read) -> int:
+    """How many records a poll has that the log lacks, or the log has between the first and the last
+    one of the poll that this lacks."""
+    if not len(got.offsets):
+        return 0
+    offsets = log.records.offset
+    there = (offsets >= got.offsets.min()) & (offsets <= got.offsets.max())
+    if got.isolation == "read_committed":
+        there &= read(log).visible
+    return len(np.setxor1d(offsets[there], got.offsets))
 
 
 def fetched_on_the_wire(seen: PartitionView) -> PartitionView:

@@ -161,10 +161,17 @@ def _of_batches(
     operations: Mapping[int, _Asked],
     recorders: Mapping[str, _Recorder],
 ) -> Iterator[Step]:
+    by_uid = {
+        uid: operation
+        for operation in operations.values()
+        for group in operation.first.sends
+        for uid in range(group.first_uid, group.first_uid + group.count)
+    }
     for each in written:
         first = each.batch.records[0]
-        operation = operations.get(first.operation)
-        if operation is None:  # a mutation lost its rows
+        # a mutation may have lost its rows, or given it to another operation
+        operation = by_uid.get(first.uid, operations.get(first.operation))
+        if operation is None:
             continue
         recorder = recorders[operation.first.cluster]
         asked = each._replace(batch=_as_asked(each.batch, operation))

@@ -42,8 +42,6 @@ _HIDDEN: Final[Mapping[str, str]] = {
         clocks-apart clocks-ahead clocks-apart-and-open""",
     "a record that an election cost is known by its offset and producer id alone": """
         lost-beside-an-unclean-election""",
-    "not explained yet": """abort-lost-by-an-unclean-election
-        abort-that-no-unclean-election-took""",
 }
 HIDDEN: Final = {name: why for why, names in _HIDDEN.items() for name in names.split()}
 """Mutations that such a history does not show, or not alike -> why."""
@@ -58,12 +56,12 @@ HIDDEN_ON_THE_WIRE: Final = [
 FAITHFUL: Final[Mapping[int, Spec]] = {
     seed: drawn for seed in range(45) if recordable(drawn := spec(seed, relay=False))
 }
-OPEN: Final[Mapping[int, str]] = {
-    16: "polls over a failback that truncates",
-    23: "polls over a failback that truncates",
-    41: "a hole of MirrorMaker 2 by content, over two links",
+UNKNOWN: Final[Mapping[int, str]] = {
+    41: """order-equality is unknown: several records of B's A.orders-0 have the same contents, so
+        that which of them C has, and which twice, cannot be known""",
 }
-"""Seeds of faithful stories in which a check finds something, and where."""
+"""Seeds of faithful stories with a check that cannot know -> what it says. In 41 MirrorMaker 2 has
+written records to B twice, and B has deleted the first copies."""
 
 
 @pytest.fixture(scope="module")
@@ -107,18 +105,13 @@ def complaints(name: str, judgement: Judgement) -> Sequence[str]:
     return [each for each in found if not (invalid and each.endswith("is a false alarm"))]
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [
-        pytest.param(seed, marks=pytest.mark.xfail(reason=OPEN[seed], strict=True))
-        if seed in OPEN
-        else seed
-        for seed in FAITHFUL
-    ],
-)
+@pytest.mark.parametrize("seed", FAITHFUL)
 def test_a_faithful_run_is_valid(judged: Mapping[str | int, Judgement], seed: int) -> None:
     """Where brokers set the time, batches without an id and an answer are unknown."""
     drawn = FAITHFUL[seed]
-    unknown = "provenance is unknown: " if drawn.append_time else "nothing"
+    unknown = " ".join(UNKNOWN.get(seed, "nothing").split())
+    if drawn.append_time:
+        unknown = "provenance is unknown: "
     found = false_alarms(judged[seed], drawn)
     assert [each for each in found if not each.startswith(unknown)] == []
+    assert seed not in UNKNOWN or found

@@ -8,7 +8,8 @@ destination may be deleted. Of deleted records the contents are unknown until on
 
 If none leads there, a record is lost, strange or out of order. A deleted record that had the
 content of one that the source still has is a coincidence: four for each repeat that the source
-shows prove nothing, nor do as many as a source of fewer than sixteen records lacks to that.
+shows prove nothing, nor do as many as a source of fewer than sixteen records lacks to that. Where
+a mirror may have written the source's records again, none of them proves anything.
 """
 
 from __future__ import annotations
@@ -131,8 +132,7 @@ def possible(plain: Plain) -> Iterator[tuple[tuple[str, str, int], set[Anomaly],
         copying, offsets = _copying(plain, compared)
         several = _most(copying.source) > 1
         cleaned = any(plain.cleaned(end) for end in _ends(compared))
-        repeated = len(copying.source) - len(set(copying.source))
-        most = 4 * repeated + max(_FEW - len(copying.source), 0)
+        most = _coincidences(copying, likely=may_repeat(plain, compared.source.cluster))
         impossible = cleaned and not copying.repeats
         if impossible:
             seen = [r.offset for r in compared.source.records if r.visible]
@@ -157,6 +157,13 @@ def possible(plain: Plain) -> Iterator[tuple[tuple[str, str, int], set[Anomaly],
             yield where, again, set()
         else:
             yield where, again | wrong, wrong if copying.repeats else again | wrong
+
+
+def _coincidences(copying: _Copying, *, likely: bool) -> int:
+    """How many coincidences prove nothing; `likely`: the source's deleted records may be the first
+    copies of those that it still has."""
+    repeated = len(copying.source) - len(set(copying.source))
+    return len(copying.came) if likely else 4 * repeated + max(_FEW - len(copying.source), 0)
 
 
 def _missing(log: PlainLog, offsets: list[int], since: int) -> list[int]:

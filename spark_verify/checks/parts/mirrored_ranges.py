@@ -449,7 +449,8 @@ def _origin(
     )
     repeats = may_have_repeated(view, mirrored_range.destination)
     if not any(cleaned_up_to(view, log.replica) for log in (source, destination)):
-        return origin(compared, repeats=repeats)
+        source_repeats = may_have_repeated(view, mirrored_range.source)
+        return origin(compared, repeats=repeats, source_repeats=source_repeats)
     if repeats:
         return Origin(how="unknown")
     there = destination.records.offset[rows]

@@ -61,14 +61,17 @@ class Contents:
     later: Bools
 
 
-def origin(contents: Contents, *, repeats: bool) -> Origin:
-    """How a mirror, which may repeat what it copied, can have made the one of the other."""
+def origin(contents: Contents, *, repeats: bool, source_repeats: bool = False) -> Origin:
+    """How a mirror, which may repeat what it copied, can have made the one of the other.
+    `source_repeats`: so may the mirror that made the source, and then a deleted record with the
+    content of one that is still there is likely."""
     least = _origin(contents, repeats=repeats, coincidences=0)
     if least.how != "not" or not contents.source_deleted:
         return least
     shown = len(contents.source) - len(np.unique(contents.source))
     few = max(_FEW - len(contents.source), 0)
-    most = _origin(contents, repeats=repeats, coincidences=_TIMES * shown + few)
+    likely = len(contents.came) if source_repeats else _TIMES * shown + few
+    most = _origin(contents, repeats=repeats, coincidences=likely)
     return replace(most, how="coincidence") if most.how in ("once", "again") else most
 
 
@@ -224,6 +227,7 @@ class _Again:
             known.add(content)
             coincidences += content in self._there
             if len(known) > self._deleted or coincidences > self._coincidences:
+                self._best = max(self._best, (index, 0))
                 return False
             if self._steps > _MOST_STEPS:
                 return False

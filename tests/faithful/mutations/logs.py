@@ -837,6 +837,10 @@ def _aborted_before(made: Made, *, listed: int = 0) -> None:
         replace(aborted, phase="invoke", time=sent, sends=(replace(own, acks=()),)),
         replace(aborted, time=sent + MS // 2, ended_at=sent + MS // 4),
     ]
+    made.written = [
+        w._replace(time=sent + MS // 8) if w.batch.uids[0] == first.uids[0] else w
+        for w in made.written
+    ]
     lost = _elected(made, second, own, before=sent + MS)
     marker = [second.offset, first.pid + listed, first.epoch, False]
     lost["records"], lost["markers"] = [], [marker]

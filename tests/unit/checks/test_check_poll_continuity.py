@@ -8,10 +8,12 @@ from typing import Unpack
 import pytest
 
 from linkflap.spark_verify.facts.sends_and_reads import Read
+from linkflap.spark_verify.read.names import named_on_the_wire
 from tests.unit.checks.histories import (
     SECOND,
     Log,
     Polled,
+    but,
     mirror_stop,
     poll,
     promoted,
@@ -556,3 +558,44 @@ def test_a_skip_that_polls_show_is_not_reported_again_for_positions() -> None:
         ("internal-skip", "A", 1)
     ]
     assert anomalies(NAME, view([A], reads=[*moved, poll((2, 3))])) == [("began-ahead", "A", 0)]
+
+
+@pytest.mark.parametrize(
+    ("got", "returned", "found"),
+    [
+        ((0, 1, 3), 0, []),  # the old log, which has a marker at 2
+        ((0, 1, 3), 2, []),  # handed over after the truncation: the new log has a record at 2
+        ((0, 1, 2, 3), 2, []),  # the new log
+        ((0, 3), 0, ["internal-skip"]),
+    ],
+)
+def test_a_reader_of_a_program_s_topic_got_what_its_log_had_before_the_truncation(
+    got: tuple[int, ...], returned: int, found: list[str]
+) -> None:
+    """Its records have no names of their own. A was captured at second 599, and truncated to offset
+    2 a second later."""
+    old = Log("A").data(1, pid=7).data(2, pid=7).marker("abort", pid=8).data(3, pid=7)
+    both = [
+        Log(name).data(1, pid=7).data(2, pid=7).data(4, pid=9).data(5, pid=9) for name in ("A", "B")
+    ]
+    sends = [
+        replace(send(uid, acked=at, producer_id=pid, cluster=cluster), producer_epoch=0, sequence=n)
+        for uid, at, cluster, pid, n in (
+            (1, 0, "A", 7, 0), (2, 1, "A", 7, 1), (3, 3, "A", 7, 2),
+            (4, 2, "B", 9, 0), (5, 3, "B", 9, 1),
+        )
+    ]  # fmt: skip
+    read = poll(
+        *((offset, -1) for offset in got),
+        isolation="read_uncommitted",
+        at=truncation().time + returned,
+    )
+    seen = trip(
+        logs=both,
+        earlier=[old.taken("1-reverse-600", at=599)],
+        truncations=[truncation(2, 4)],
+        sends=sends,
+        reads=[read],
+    )
+    named = named_on_the_wire(but(seen, programs=frozenset({"A.t"}), wired=frozenset({"A.t"})))
+    assert [kind for kind, *_ in anomalies(NAME, named)] == found

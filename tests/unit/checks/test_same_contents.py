@@ -43,11 +43,12 @@ def of(
     deleted: tuple[int, int] = (0, 0),
     *,
     repeats: bool = False,
+    source_repeats: bool = False,
     later: bool = False,
     hidden: Sequence[int] = (),
 ) -> Origin:
     seen = contents(source, came, deleted=deleted, hidden=hidden, later=later)
-    return origin(seen, repeats=repeats)
+    return origin(seen, repeats=repeats, source_repeats=source_repeats)
 
 
 MANY = list(range(100, 140))
@@ -71,6 +72,13 @@ CASES = {
         of(MANY, [9, *MANY[:9], 7, *MANY[9:]], (50, 50), repeats=True, hidden=[7]), "not"),
     "an aborted one, in a log of few": (
         of([1, 2, 3], [9, 1, 7, 2, 3], (5, 5), repeats=True, hidden=[7]), "coincidence"),
+    "the source has deleted the first copies of what its own mirror repeated": (
+        of(MANY, [*MANY[1:9], *MANY], (8, 0), repeats=True, source_repeats=True), "coincidence"),
+    "the same, where its own mirror repeats nothing": (
+        of(MANY, [*MANY[1:9], *MANY], (8, 0), repeats=True), "not"),
+    "a loss behind what the source's own mirror repeated": (
+        of(MANY, [*MANY[1:9], *MANY[:9], *MANY[10:]], (8, 0), repeats=True, source_repeats=True),
+        "not"),
     "copied before the destination": (of([1, 2], [1, 2, 3], later=True), "once"),
     "missing, and copied before the destination": (of([1, 2], [1, 3], later=True), "not"),
 }  # fmt: skip
@@ -86,6 +94,9 @@ def test_contents_without_a_common_order_name_the_first_that_fails() -> None:
     assert of([1, 2, 3], [1, 3]) == Origin(how="not", index=1, position=1)
     assert of([1, 2, 3], [1, 1, 3], repeats=True) == Origin(how="not", index=2, position=1)
     assert of([1], [1, 2], repeats=True) == Origin(how="not", index=1, position=1)
+    assert of(MANY, [*MANY[1:9], *MANY], (8, 0), repeats=True) == Origin(
+        how="not", index=0, position=0
+    )
 
 
 def every_way(full: Sequence[int], hidden: int, came: Sequence[int], *, repeats: bool) -> bool:
