@@ -61,7 +61,6 @@ from linkflap.harness.runtimes.distribution import kafka_settings
 from linkflap.harness.runtimes.distribution.kafka import look_for, released
 from linkflap.harness.workloads import COMMAND_OPTIONS, KINDS, command, jvms
 from linkflap.harness.workloads.client import value_of
-from linkflap.spark_verify.checks import REGISTRY
 from linkflap.topologies import parse
 from linkflap.topologies.notation import arrows
 
@@ -361,13 +360,20 @@ _NO_FAILOVER: Final = (
 
 
 def _budgets(reader: Reader, file: ScenarioFile) -> Budgets:
-    kinds = [kind.name for check in REGISTRY.values() for kind in check.anomalies]
+    kinds = _kinds_of_anomalies() if file.budgets.allowed else []
     for kind, most in file.budgets.allowed.items():
         at = ("budgets", "allowed", kind)
         reader.known(at, "kind of anomaly", kind, kinds, "linkflap docs checks has them all")
         if most < 0:
             reader.fail(at, f"{kind} is {most}; give how many a cluster may have, 0 or more")
     return Budgets(**msgspec.structs.asdict(file.budgets))
+
+
+def _kinds_of_anomalies() -> list[str]:
+    # A run that is recorded imports the checks only where its file names some.
+    from linkflap.spark_verify.checks import REGISTRY
+
+    return [kind.name for check in REGISTRY.values() for kind in check.anomalies]
 
 
 def _allowances(made: Scenario) -> list[Allowance]:
@@ -685,7 +691,10 @@ def _seconds(reader: Reader, at: KeyPath, given: float | list[float], rng: rando
     return round(rng.uniform(*given), 2)
 
 
-def _checks(reader: Reader, file: ScenarioFile) -> Iterable[str]:
-    for name in file.checks:
-        reader.known(("checks",), "check", name, REGISTRY)
-        yield name
+def _checks(reader: Reader, file: ScenarioFile) -> Sequence[str]:
+    if file.checks:
+        from linkflap.spark_verify.checks import REGISTRY
+
+        for name in file.checks:
+            reader.known(("checks",), "check", name, REGISTRY)
+    return file.checks

@@ -392,13 +392,14 @@ def record_run(
     """Records a run, and shows its progress. `beside` does more while it is recorded."""
     from linkflap.recording.run import check, record
     from linkflap.report.progress import shown_on
-    from linkflap.spark_verify.spark import pandas_free, session
 
-    pandas_free.settle()
     check(chosen, runtime)
     click.echo(f"{chosen.name} with seed {chosen.seed}; run directory {folder}", err=True)
     with shown_on() as progress, NOTES.through(progress), beside(progress):
         if warm:
+            from linkflap.spark_verify.spark import pandas_free, session
+
+            pandas_free.settle()
             session.warm()
         record(
             chosen, runtime=runtime, folder=folder, command=command, progress=progress, keep=keep
