@@ -75,6 +75,11 @@ ERRORS: Final[Mapping[str, Mapping[str, Stage]]] = {
         _UNKNOWN: "either",
     },
     "Fetch": _OF_PARTITIONS_READ,
+    "Metadata": {
+        "LEADER_NOT_AVAILABLE": "after",
+        "UNKNOWN_TOPIC_OR_PARTITION": "after",
+        _UNKNOWN: "after",
+    },
     "ListOffsets": _OF_PARTITIONS_READ,
     "OffsetForLeaderEpoch": _OF_PARTITIONS_READ,
     "FindCoordinator": {"COORDINATOR_NOT_AVAILABLE": "after", _UNKNOWN: "after"},
@@ -116,6 +121,7 @@ WITH_PARTITIONS: Final = frozenset(
 OF_TRANSACTIONS: Final = frozenset(
     {
         "Produce",
+        "FindCoordinator",
         "InitProducerId",
         "AddPartitionsToTxn",
         "AddOffsetsToTxn",

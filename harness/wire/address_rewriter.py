@@ -140,11 +140,12 @@ class RewrittenConnection:
         """`leaders`: the brokers' own addresses, as bytes of answers that name leaders."""
         self._proxies, self._leaders = proxies, leaders
         self._asked: dict[int, tuple[str, int]] = {}
+        self.peer = ""
         self.requests = Frames(REQUEST_HEAD.size, self._note)
         self.responses = Frames(LENGTH.size, self._wanted, kept=self._changed)
 
     def passes_unread(self, sentence: str) -> bool:
-        log.info("a connection ended: %s", sentence)
+        log.info("the connection of %s ends: %s", self.peer, sentence)
         return False
 
     def ended(self) -> None:

@@ -6,13 +6,16 @@ observer wants; of all others it looks at the beginning alone. The observer may 
 until it is complete, and send something else in its place.
 
 Flow control works end to end: if one side does not read, the other is not read either. In memory
-waits at most what one read returns, and asyncio's own limit.
+waits at most what one read returns, and asyncio's own limit; and of frames that are read, what has
+come of them. If that is too much over all connections, the one with the longest frame ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import resource
 import signal
 import socket
 import ssl
@@ -30,6 +33,10 @@ from linkflap.harness.wire.messages import LENGTH, Malformed, frame_length
 
 log = logging.getLogger("forwarding")
 _AT_ONCE: Final = 256 << 10
+MOST_HELD: Final = 1 << 30
+"""How many bytes of frames that are not complete yet may be in memory, over all connections."""
+_BACKLOG: Final = 4096
+"""How many connections may wait to be accepted. The kernel takes no more than its own limit."""
 _room = memoryview(bytearray(_AT_ONCE))
 """The receive buffer of all sockets: its bytes are forwarded before the next ones are received."""
 
@@ -70,13 +77,18 @@ class Frames:
         self._begins, self._wanted, self._read, self._kept = begins, wanted, read, kept
         self._head = bytearray()
         self._frame = bytearray()
-        self._got = self._left = 0
+        self._left = 0
         self._now: Wanted = "pass"
         self._out: list[bytes | memoryview] = []
         self._waits: Passage | None = None
         self._behind = bytearray()
         self.ends = False
         """Whether the connection ends once the bytes in `taken` are sent."""
+
+    @property
+    def held(self) -> int:
+        """How many bytes of an incomplete frame are in memory."""
+        return len(self._frame)
 
     @property
     def waits(self) -> float:
@@ -120,9 +132,8 @@ class Frames:
 
     def _take(self, some: memoryview) -> int:
         size = len(some)
-        if self._frame:
-            self._frame[self._got : self._got + size] = some
-            self._got += size
+        if self._now != "pass":
+            self._frame += some
         if self._now != "keep":
             self._out.append(some)
         self._left -= size
@@ -143,9 +154,8 @@ class Frames:
         self._left = length - self._begins
         self._now = self._wanted(head[LENGTH.size :])
         if self._now != "pass":
-            self._frame = bytearray(length)
-            self._frame[: self._begins] = head[LENGTH.size :]
-            self._got = self._begins
+            # grows as bytes come: the length is only what somebody claims
+            self._frame += head[LENGTH.size :]
         if self._now != "keep":
             self._out.append(head)
         if not self._left:
@@ -170,10 +180,11 @@ class Frames:
 
 
 class Observer(Protocol):
-    """The observer of one connection. `passes_unread`: whether the rest of a connection is
-    forwarded unread where it is not Kafka's protocol any more (the sentence says what came);
-    otherwise the connection ends."""
+    """The observer of one connection, of the client at `peer` (host:port). `passes_unread`: whether
+    the rest of a connection is forwarded unread where it is not Kafka's protocol any more (the
+    sentence says what came); otherwise the connection ends."""
 
+    peer: str
     requests: Frames
     responses: Frames
 
@@ -186,12 +197,18 @@ class _OneSide(asyncio.BufferedProtocol):
     """One of the two sockets of a connection. `frames` splits its bytes, as long as they are
     Kafka's protocol."""
 
-    def __init__(self, frames: Frames, observer: Observer, whose: str) -> None:
+    def __init__(
+        self, frames: Frames, observer: Observer, whose: str, forwarder: Forwarder
+    ) -> None:
         self._frames: Frames | None = frames
-        self._observer, self._whose = observer, whose
+        self.observer, self._whose, self._forwarder = observer, whose, forwarder
         self.transport: asyncio.Transport | None = None
         self.other: _OneSide | None = None
         self.ended = False
+        self.full = False
+        """Whether its socket takes no more at present."""
+        self.held = 0
+        """How many bytes of an incomplete frame it has in memory."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -219,9 +236,10 @@ class _OneSide(asyncio.BufferedProtocol):
         except Malformed as error:
             self._frames = None
             said = f"{self._whose} sent what is no request or answer of Kafka's: {error}"
-            if not self._observer.passes_unread(said):
+            if not self.observer.passes_unread(said):
                 self.end()
                 return
+        self._hold(0 if self._frames is None else frames.held)
         # copied: what a socket does not accept at once is kept as it was given (Python 3.12)
         self._forward(frames.taken())
         if frames.ends:
@@ -235,15 +253,15 @@ class _OneSide(asyncio.BufferedProtocol):
         """During a delay nothing is received either."""
         frames = self._frames
         if frames is not None and frames.waits and self.transport is not None:
-            self.transport.pause_reading()
+            self._flow()
             asyncio.get_running_loop().call_later(frames.waits, self._go_on, frames)
 
     def _go_on(self, frames: Frames) -> None:
         if self.transport is None:  # it has gone meanwhile
             return
-        self.transport.resume_reading()
         self._read(frames.go_on, frames)
         self._wait()
+        self._flow()
         if self.ended and not frames.waits and not self._pass_end() and self.transport is not None:
             self.transport.close()
 
@@ -271,14 +289,33 @@ class _OneSide(asyncio.BufferedProtocol):
         return True
 
     def pause_writing(self) -> None:
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.pause_reading()
+        self.full = True
+        if self.other is not None:
+            self.other._flow()
 
     def resume_writing(self) -> None:
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.resume_reading()
+        self.full = False
+        if self.other is not None:
+            self.other._flow()
+
+    def _flow(self) -> None:
+        """Reads from its socket, unless something is delayed or the other side takes no more."""
+        if self.transport is None:
+            return
+        waits = self._frames is not None and self._frames.waits
+        if waits or self.other is None or self.other.full:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+
+    def _hold(self, held: int) -> None:
+        self._forwarder.held += held - self.held
+        self.held = held
+        if self._forwarder.held > MOST_HELD:
+            self._forwarder.end_longest()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._hold(0)
         other, self.other, self.transport = self.other, None, None
         if other is not None and other.transport is not None:
             other.transport.close()
@@ -295,13 +332,14 @@ class _FromClient(_OneSide):
         forwarder: Forwarder,
         tls: ssl.SSLContext | None,
     ) -> None:
-        super().__init__(observer.requests, observer, whose)
-        self._broker, self._forwarder, self._tls = broker, forwarder, tls
+        super().__init__(observer.requests, observer, whose, forwarder)
+        self._broker, self._tls = broker, tls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        assert self.transport is not None
-        self.transport.pause_reading()
+        host, port, *_ = transport.get_extra_info("peername")
+        self.observer.peer = f"{host}:{port}"
+        self._flow()
         self._forwarder.opened += 1
         self._forwarder.clients.add(self)
         task = asyncio.get_running_loop().create_task(self._connect())
@@ -311,16 +349,21 @@ class _FromClient(_OneSide):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._forwarder.clients.discard(self)
-        self._observer.ended()
+        self.observer.ended()
 
     async def _connect(self) -> None:
-        broker = _OneSide(self._observer.responses, self._observer, "a broker")
+        broker = _OneSide(self.observer.responses, self.observer, "a broker", self._forwarder)
         try:
             await asyncio.get_running_loop().create_connection(
                 lambda: broker, *self._broker, ssl=self._tls
             )
         except OSError as error:
-            log.info("%s:%d cannot be connected to: %s", *self._broker, error)
+            log.info(
+                "%s:%d cannot be connected to, so the connection of %s ends: %s",
+                *self._broker,
+                self.observer.peer,
+                error,
+            )
             if self.transport is not None:
                 self.transport.abort()
             return
@@ -329,7 +372,8 @@ class _FromClient(_OneSide):
                 broker.transport.close()
             return
         self.other, broker.other = broker, self
-        self.transport.resume_reading()
+        self._flow()
+        broker._flow()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,6 +421,8 @@ class Forwarder:
         """Connections of clients so far; with TLS those whose handshake was completed."""
         self.clients: set[_FromClient] = set()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.held = 0
+        """How many bytes of incomplete frames are in memory."""
         self._servers: list[asyncio.Server] = []
 
     async def listen(
@@ -396,6 +442,7 @@ class Forwarder:
             ),
             host,
             port,
+            backlog=_BACKLOG,
             ssl=None if tls is None else tls.to_client,
         )
         self._servers.append(server)
@@ -405,10 +452,34 @@ class Forwarder:
         for client in list(self.clients):
             client.end()
 
+    def end_longest(self) -> None:
+        """Ends the connection of which most is in memory."""
+        sides = (side for client in self.clients for side in (client, client.other) if side)
+        longest = max(sides, key=lambda side: side.held)
+        log.info(
+            "the connection of %s ends: %d MB of its frame have come, and %d MB of those of all "
+            "connections, which is more than a forwarder keeps in memory",
+            longest.observer.peer,
+            longest.held >> 20,
+            self.held >> 20,
+        )
+        self.held -= longest.held
+        longest.held = 0
+        longest.end()
+
     def close(self) -> None:
         """Takes no more connections."""
         for server in self._servers:
             server.close()
+
+
+def _failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Reports an error that nobody has handled."""
+    error = context.get("exception")
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        log.info("no more connections are taken until others end (ulimit -n): %s", error)
+    else:
+        loop.default_exception_handler(context)
 
 
 def forward_until_ended(run: Callable[[Path, asyncio.Event], Coroutine[Any, Any, None]]) -> int:
@@ -421,9 +492,14 @@ def forward_until_ended(run: Callable[[Path, asyncio.Event], Coroutine[Any, Any,
         stream=sys.stdout,
     )
 
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
     async def main() -> None:
         ends = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ends.set)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, ends.set)
+        loop.set_exception_handler(_failed)
         await run(Path(sys.argv[1]), ends)
 
     asyncio.run(main())

@@ -37,6 +37,8 @@ LENGTH: Final = struct.Struct(">i")
 _SHORT: Final = struct.Struct(">h")
 _LARGEST_FRAME: Final = 128 << 20
 """Above the limit of brokers (socket.request.max.bytes, 100 MiB)."""
+_TLS_HANDSHAKE: Final = b"\x16\x03"
+"""How a TLS handshake begins: of a frame it would be a length of more than 352 MiB."""
 Side = Literal["request", "response"]
 
 
@@ -80,6 +82,11 @@ class Sink:
 
 class Malformed(ValueError):
     """Bytes that are not a message of the expected API and version."""
+
+
+UNREADABLE: Final = (Malformed, TypeError, AttributeError, LookupError, ValueError, OverflowError)
+"""What may be raised for a message by code that knows its fields: kio gives None for an array or a
+string that is null, where none should be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +136,8 @@ def api_name(api: str) -> str:
 def frame_length(head: Buffer) -> int:
     """The length that a frame begins with. Raises Malformed."""
     (length,) = LENGTH.unpack(head)
+    if bytes(head[:2]) == _TLS_HANDSHAKE:
+        raise Malformed("it begins a TLS handshake where plain text is expected")
     if not 0 <= length <= _LARGEST_FRAME:
         raise Malformed(f"it announces a frame of {length} bytes")
     return int(length)

@@ -140,9 +140,9 @@ def check_recorded(scenario: Scenario) -> None:
     for spec in scenario.schedule:
         if spec.fault in OF_CERTIFICATES and spec.target.startswith("*->"):
             raise InputError(
-                f"fault {spec.id!r} ({spec.fault}) has no effect on {spec.target}, where "
-                'record = "wire" puts a recorder with a certificate of its own; leave one of them '
-                "out, or give the fault the link of a mirror"
+                f"fault {spec.id!r} ({spec.fault}) has no effect on {spec.target}, where {given} "
+                "puts a recorder with a certificate of its own; leave one of them out, or give "
+                "the fault the link of a mirror"
             )
     kept = mirrors.resolve(scenario.mirror).guarantee.offsets_kept
     times = {scenario.topics.config.get(_TIMES)}

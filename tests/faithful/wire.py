@@ -119,7 +119,8 @@ class _Recorder:
         if operation.transaction is not None:
             fenced = operation.last.outcome == "fail"
             error = Error.producer_fenced if fenced else Error.none
-            self._history.ended(operation.transaction, error)
+            commit = operation.last.ending == "commit"
+            self._history.ended(operation.transaction, error, commit=commit)
 
 
 def on_the_wire(made: Made) -> Made:

@@ -15,7 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Final, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import msgspec
@@ -37,10 +37,10 @@ from linkflap.harness.model.interference import (
 )
 from linkflap.harness.model.scenario import FaultSpec, TopicSpec, WorkloadSpec
 from linkflap.harness.rundir import Run, RunReader, RunWriter
-from linkflap.harness.wire import messages
-from linkflap.harness.wire.forwarding import Frames
-from linkflap.harness.wire.messages import LENGTH, Error, Malformed
-from linkflap.harness.wire.recorder.connection import WireConnection
+from linkflap.harness.wire import forwarding, messages
+from linkflap.harness.wire.forwarding import Forwarder, Frames, _OneSide
+from linkflap.harness.wire.messages import LENGTH, Error, Malformed, Side
+from linkflap.harness.wire.recorder.connection import _READS, _WRITES, WireConnection
 from linkflap.harness.wire.recorder.history import WireHistory
 from linkflap.harness.wire.recorder.interferences import (
     NAMES,
@@ -60,6 +60,7 @@ from linkflap.harness.wire.recorder.settings import (
     read_report,
     seen_size,
 )
+from linkflap.harness.wire.recorder.shares import SHARES
 from linkflap.recording.run import check_recorded, on_the_wire
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
@@ -275,6 +276,16 @@ def test_topics_by_id_have_the_names_of_metadata(wire: Wire) -> None:
     assert send.offsets.tolist() == [3]
 
 
+def test_answers_to_requests_with_one_correlation_id_are_those_of_their_order(wire: Wire) -> None:
+    program = wire.connection()
+    for number in range(3):
+        wire.correlation = 4
+        wire.produce(program, batch(str(number).encode(), sequence=number))
+    for offset in (7, 8):
+        wire.written(program, 5, offset)
+    assert [send.offsets.tolist() for send in wire.sends()] == [[7], [8], [-1]]
+
+
 def test_a_batch_that_is_sent_again_is_the_same(wire: Wire) -> None:
     first, second = wire.connection(), wire.connection()
     wire.produce(first, batch(b"1"))
@@ -419,7 +430,7 @@ def test_a_refused_commit_goes_on_until_it_is_answered(wire: Wire) -> None:
     assert {(send.ending, send.outcome) for send in wire.sends()} == {("commit", "info")}
 
 
-@pytest.mark.parametrize("api", sorted(set(ERRORS) - {"Fetch"}))
+@pytest.mark.parametrize("api", sorted(set(ERRORS) - {"Fetch", "Metadata"}))
 def test_every_refusal_is_an_answer_that_a_client_can_read(wire: Wire, api: str) -> None:
     name = NAMES[APIS[api]]
     module = f"kio.schema.{name}"
@@ -432,6 +443,47 @@ def test_every_refusal_is_an_answer_that_a_client_can_read(wire: Wire, api: str)
             answer = refusal(frame, messages.decode_request(name, version, frame), error)
             read = messages.decode_response(name, version, answer[LENGTH.size :])
             assert Error[error.lower()] in set(errors_of(read))
+
+
+def test_metadata_is_refused_for_each_topic_and_names_all_brokers(wire: Wire) -> None:
+    for version in range(oldest("metadata"), messages.newest("metadata") + 1):
+        asked, answered = (
+            example(messages.schema("metadata", version, side).entity) for side in SIDES
+        )
+        wire.fault("refused", "Metadata", error="LEADER_NOT_AVAILABLE")
+        wire.faults._came.clear()
+        program, before = wire.connection(), len(wire.clients)
+        correlation = wire.ask(program, "metadata", version, asked)
+        nowhere = replace(answered, topics=())  # as of a client that asks for brokers alone
+        wire.answer(program, "metadata", version, correlation, nowhere)
+        passed = messages.decode_response("metadata", version, wire.clients[before + 4 :])
+        assert passed == nowhere
+        correlation, before = wire.ask(program, "metadata", version, asked), len(wire.clients)
+        wire.answer(program, "metadata", version, correlation, answered)
+        got = messages.decode_response("metadata", version, wire.clients[before + 4 :])
+        assert [(t.error_code, t.partitions) for t in got.topics] == [
+            (Error.leader_not_available, ())
+        ]
+        assert replace(got, topics=()) == nowhere
+
+
+def test_coordinators_of_transactions_are_chosen_by_their_id(wire: Wire) -> None:
+    def chosen(version: int, kind: int, key: str) -> bool:
+        entity = messages.schema("find_coordinator", version, "request").entity
+        named = {"coordinator_keys": (key,)} if version >= 4 else {"key": key}
+        typed = {"key_type": kind} if version else {}
+        wire.fault("unanswered", "FindCoordinator", transactional_id="payments", count=1 << 30)
+        program = wire.connection()
+        asked = wire.ask(program, "find_coordinator", version, entity(**named, **typed))
+        example_of = messages.schema("find_coordinator", version, "response").entity
+        wire.answer(program, "find_coordinator", version, asked, example(example_of))
+        return program.responses.ends
+
+    for version in range(1, messages.newest("find_coordinator") + 1):
+        assert chosen(version, 1, "payments")
+        assert not chosen(version, 1, "other")
+        assert not chosen(version, 0, "payments")  # a group of that name
+    assert not chosen(0, 0, "payments")
 
 
 def errors_of(part: Any) -> Iterator[Any]:
@@ -453,8 +505,10 @@ def example(entity: Any) -> Any:
         hint = hints[each.name]
         if get_origin(hint) is tuple:
             (inner, _) = get_args(hint)
-            simple = "x" if inner is str else 0
+            simple = "x" if isinstance(inner, type) and issubclass(inner, str) else 0
             values[each.name] = (example(inner) if is_dataclass(inner) else simple,)
+        elif is_dataclass(hint):
+            values[each.name] = example(hint)
         elif each.default is MISSING:
             kinds = (
                 (Error, Error.none),
@@ -703,7 +757,7 @@ def test_other_topics_and_producers_without_an_id(wire: Wire) -> None:
     ],
 )
 def test_bytes_that_are_no_frame_are_refused(wire: Wire, head: bytes) -> None:
-    with pytest.raises(Malformed, match="it announces a frame"):
+    with pytest.raises(Malformed, match=r"it (announces a frame|begins a TLS)"):
         wire.connection().requests.feed(memoryview(head))
 
 
@@ -717,6 +771,53 @@ def test_unknown_apis_and_versions_pass_and_are_counted(wire: Wire) -> None:
     asked = wire.produce(program, batch(b"1"))
     wire.written(program, asked, 0)
     assert len(wire.sends()) == 1
+
+
+READ: Final = sorted({*_WRITES.values(), *_READS.values(), *SHARES.values()})
+"""The messages that the recorder reads."""
+SIDES: Final[Sequence[Side]] = ("request", "response")
+
+
+@pytest.mark.parametrize("does", ["", "refused", "throttled"])
+@pytest.mark.parametrize("api", READ)
+def test_messages_with_a_wrong_byte_pass(wire: Wire, api: str, does: Does) -> None:
+    """Each byte in turn is wrong, in a request and in the answer to one."""
+    wire.history.names[UUID(int=0)] = TOPIC
+    for key in [key for key, name in NAMES.items() if name == api and does]:
+        fault = Interference(
+            does=does,
+            api=key,
+            error="UNKNOWN_SERVER_ERROR",
+            topic="x" if "commit" in api or api == "fetch" else "",
+            count=1 << 30,
+        )
+        wire.faults.ask(Asked(faults={"f": fault}))
+    for version in (oldest(api), messages.newest(api)):
+        request, answer = (example(messages.schema(api, version, side).entity) for side in SIDES)
+        asked = messages.encode_request(api, version, 5, "shop", request)
+        for wrong in with_a_wrong_byte(asked):
+            program, before = wire.connection(), len(wire.brokers)
+            wire.feed(program.requests, wrong, wire.brokers)
+            assert len(wire.brokers) > before
+            program.ended()
+        for wrong in with_a_wrong_byte(bytes(messages.encode_response(api, version, 5, answer))):
+            program, before = wire.connection(), len(wire.clients)
+            wire.feed(program.requests, asked, wire.brokers)
+            wire.feed(program.responses, wrong, wire.clients)
+            assert len(wire.clients) > before
+            program.ended()
+
+
+def oldest(api: str) -> int:
+    package = import_module(f"kio.schema.{api}")
+    return min(int(found.name[1:]) for found in pkgutil.iter_modules(package.__path__))
+
+
+def with_a_wrong_byte(frame: bytes) -> Iterator[bytes]:
+    """Behind its length, and API and version, or correlation id."""
+    for at in range(2 * LENGTH.size, len(frame)):
+        for wrong in (0, 1, 0x7F, 0x80, 0xFF):
+            yield frame[:at] + bytes([wrong]) + frame[at + 1 :]
 
 
 # What the judge makes of it.
@@ -871,7 +972,7 @@ def test_the_end_of_the_next_transaction_says_nothing_of_one_whose_end_was_refus
     next_at = 2 if carried_out else 1
     wire.written(program, wire.produce(program, transactional(b"y", sequence=1)), next_at)
     wire.ended(program, wire.end(program, commit=commit))
-    assert [(s.ending, s.outcome) for s in wire.sends()] == [("commit", "info"), (taken_for, "ok")]
+    assert [(s.ending, s.outcome) for s in wire.sends()] == [("open", "info"), (taken_for, "ok")]
 
     def found(ending: str) -> set[str]:
         made = Log("A").data(-1, pid=7, sequence=0, transactional=True)
@@ -883,6 +984,55 @@ def test_the_end_of_the_next_transaction_says_nothing_of_one_whose_end_was_refus
 
     assert found(taken_for) == set()
     assert found("abort" if commit else "commit")
+
+
+def read_aborted(wire: Wire, made: Log, records: int = 1) -> set[str]:
+    """What aborted-read says of a reader that got the first records."""
+    got = replace(poll(*((offset, -1) for offset in range(records))), cluster="A")
+    seen = named(wire, made, Log("B"), reads=[got])
+    return {each.kind for each in judged("aborted-read", seen) if isinstance(each, Found)}
+
+
+def one_of_a_transaction() -> Log:
+    return Log("A").data(-1, pid=7, sequence=0, transactional=True)
+
+
+@pytest.mark.parametrize("answer", [None, Error.invalid_txn_state, Error.none])
+def test_a_record_was_aborted_if_no_commit_was_requested_before_or_the_abort_was_answered(
+    wire: Wire, answer: Any
+) -> None:
+    program = wire.connection()
+    wire.written(program, wire.produce(program, transactional(b"x")), 0)
+    wire.end(program, commit=True)
+    program.ended()
+    again = wire.connection()
+    asked = wire.end(again, commit=False)
+    if answer is not None:
+        wire.ended(again, asked, answer)
+    found = {"aborted-read"} if answer is Error.none else set()
+    assert read_aborted(wire, one_of_a_transaction().marker("commit", pid=7)) == found
+
+
+def test_a_record_whose_abort_had_no_answer_was_aborted(wire: Wire) -> None:
+    program = wire.connection()
+    wire.written(program, wire.produce(program, transactional(b"x")), 0)
+    wire.end(program, commit=False)
+    program.ended()
+    committed = one_of_a_transaction().marker("commit", pid=7)
+    assert read_aborted(wire, committed) == {"aborted-read"}
+
+
+def test_a_record_whose_abort_came_to_nothing_is_committed_with_the_next_transaction(
+    wire: Wire,
+) -> None:
+    program = wire.connection()
+    wire.written(program, wire.produce(program, transactional(b"x")), 0)
+    wire.fault("refused", "EndTxn", error="NOT_COORDINATOR", carried_out=False)
+    wire.ended(program, wire.end(program, commit=False))
+    wire.written(program, wire.produce(program, transactional(b"y", sequence=1)), 1)
+    wire.ended(program, wire.end(program, commit=True))
+    both = one_of_a_transaction().data(-1, pid=7, sequence=1, transactional=True)
+    assert read_aborted(wire, both.marker("commit", pid=7), records=2) == set()
 
 
 def test_without_a_producer_id_a_record_is_known_by_offset_and_crc(wire: Wire) -> None:
@@ -1089,16 +1239,24 @@ def test_scenario_that_cannot_be_recorded_is_refused(
     check_recorded(replace(scenario, workloads=(replace(PROGRAM, record=""),)))
 
 
+OWN = WorkloadSpec(kind="transactional", home="A", options={"via": "wire"})
+
+
 @pytest.mark.parametrize(
-    ("target", "words"), [("A->B", ""), ("*->A", "has no effect on \\*->A, where record")]
+    ("target", "given", "words"),
+    [
+        ("A->B", PROGRAM, ""),
+        ("*->A", PROGRAM, r"has no effect on \*->A, where record = .wire. puts"),
+        ("*->A", OWN, r"has no effect on \*->A, where via = .wire. puts"),
+    ],
 )
-def test_a_certificate_that_a_recorder_hides_is_refused(target: str, words: str) -> None:
+def test_a_certificate_that_a_recorder_hides_is_refused(
+    target: str, given: WorkloadSpec, words: str
+) -> None:
     expired = FaultSpec(
         id="expired", fault="certificate-expired", target=target, at=0.0, duration=1.0
     )
-    scenario = replace(
-        scenario_of("A{tls}->B", "shadow", workloads=(PROGRAM,)), schedule=(expired,)
-    )
+    scenario = replace(scenario_of("A{tls}->B", "shadow", workloads=(given,)), schedule=(expired,))
     with pytest.raises(InputError, match=words) if words else contextlib.nullcontext():
         check_recorded(scenario)
 
@@ -1115,14 +1273,13 @@ def test_topics_that_brokers_stamp_cannot_be_followed_through_mirror_maker() -> 
 
 
 def test_clients_of_linkflap_behind_recorders_are_not_recorded(tmp_path: Path) -> None:
-    own = WorkloadSpec(kind="transactional", home="A", options={"via": "wire"})
     stamped = TopicSpec(config={"message.timestamp.type": "LogAppendTime"})
-    scenario = scenario_of("A->B", "mm2", workloads=(own,), topics=stamped)
+    scenario = scenario_of("A->B", "mm2", workloads=(OWN,), topics=stamped)
     check_recorded(scenario)  # their own history is judged
     wire = on_the_wire(scenario, tmp_path)
     assert wire is not None
     assert (wire.topics, wire.reads) == (frozenset(), frozenset())
-    assert on_the_wire(replace(scenario, workloads=(replace(own, options={}),)), tmp_path) is None
+    assert on_the_wire(replace(scenario, workloads=(replace(OWN, options={}),)), tmp_path) is None
 
 
 def test_writes_that_are_not_recorded_pass_and_can_be_chosen(wire: Wire) -> None:
@@ -1143,12 +1300,16 @@ def test_writes_that_are_not_recorded_pass_and_can_be_chosen(wire: Wire) -> None
 # The process.
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 @contextlib.contextmanager
 def running(tmp_path: Path, broker: int) -> Iterator[tuple[int, Path, int]]:
     """The recorder before a port: its own port, its folder, and its process id."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     folder = tmp_path / "recorder"
     folder.mkdir()
     settings = Settings(
@@ -1249,6 +1410,105 @@ def test_a_broker_that_is_gone_ends_the_connection(tmp_path: Path) -> None:
         broker = closed.getsockname()[1]
         with running(tmp_path, broker) as (port, _, _), contextlib.suppress(ConnectionError):
             assert back(port, b"") == b""
+
+
+def test_what_is_only_claimed_needs_no_memory(tmp_path: Path) -> None:
+    """200 clients begin a Produce of 100 MB each."""
+    began = struct.pack(">ihhih", 100 << 20, 0, 9, 5, -1) + bytes(5000)
+    with echoing() as broker, running(tmp_path, broker) as (port, _, pid):
+        recorder = psutil.Process(pid)
+        idle = recorder.memory_info().rss
+        with contextlib.ExitStack() as opened:
+            for _ in range(200):
+                program = opened.enter_context(
+                    socket.create_connection(("127.0.0.1", port), timeout=20)
+                )
+                program.sendall(began)
+                assert program.recv(1)
+            assert recorder.memory_info().rss < idle + (50 << 20)
+
+
+def test_the_connection_of_which_most_is_in_memory_ends_when_it_is_too_much(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(forwarding, "MOST_HELD", 2 << 20)
+    began = struct.pack(">ihhih", 100 << 20, 0, 9, 5, -1)
+
+    async def flood(writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(bytes(1 << 16))
+            await writer.drain()
+
+    async def attack(broker: int, port: int) -> None:
+        forwarder = Forwarder("a program")
+        await forwarder.listen(port, ("127.0.0.1", broker), wire.connection)
+        (small, its), (_, larger) = [
+            await asyncio.open_connection("127.0.0.1", port) for _ in range(2)
+        ]
+        its.write(began + bytes(1 << 19))
+        await small.readexactly(1 << 19)
+        larger.write(began)
+        with pytest.raises(ConnectionError):
+            await flood(larger)
+        its.write(bytes(1 << 19))
+        await small.readexactly(1 << 19)
+        assert forwarder.held == (1 << 20) + 10
+        forwarder.close()
+        its.close()
+        await its.wait_closed()
+        while forwarder.clients:
+            await asyncio.sleep(0.01)
+        assert forwarder.held == 0
+
+    caplog.set_level("INFO")
+    with echoing() as broker:
+        asyncio.run(asyncio.wait_for(attack(broker, free_port()), 60))
+    (said,) = (r.getMessage() for r in caplog.records if r.name == "forwarding")
+    assert said.startswith("the connection of 127.0.0.1:")
+
+
+class Socket(asyncio.Transport):
+    """A socket that only knows whether it is read."""
+
+    reads = True
+
+    def write(self, data: object) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+
+def test_a_client_is_read_when_nothing_is_delayed_and_its_broker_takes_more(wire: Wire) -> None:
+    """Whichever ends first: else what it sends meanwhile fills the memory."""
+    wire.produce(wire.connection(), batch(b"1"))
+    wire.fault("delayed", "Produce", seconds=0.01, carried_out=False, count=2)
+
+    async def delayed() -> None:
+        observer, forwarder = wire.connection(), Forwarder("a program")
+        client = _OneSide(observer.requests, observer, "a program", forwarder)
+        broker = _OneSide(observer.responses, observer, "a broker", forwarder)
+        client.other, broker.other = broker, client
+        client.transport = socket_of_client = Socket()
+        broker.transport = Socket()
+        for ends_first in ("broker", "delay"):
+            client.get_buffer(-1)[: len(wire.brokers)] = wire.brokers
+            broker.pause_writing()
+            client.buffer_updated(len(wire.brokers))
+            if ends_first == "broker":
+                broker.resume_writing()
+            assert (socket_of_client.reads, observer.requests.waits) == (False, 0.01)
+            while observer.requests.waits:
+                await asyncio.sleep(0)
+            assert socket_of_client.reads is (ends_first == "broker")
+            broker.resume_writing()
+            assert socket_of_client.reads
+
+    asyncio.run(asyncio.wait_for(delayed(), 60))
+    assert wire.done == 2
 
 
 def test_a_reader_that_is_slow_slows_its_peer_and_loses_nothing(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from linkflap.harness.model.interference import Interference
@@ -24,22 +25,21 @@ from linkflap.harness.wire.forwarding import Frames, Passage, Wanted, framed
 from linkflap.harness.wire.messages import (
     LENGTH,
     REQUEST_HEAD,
+    UNREADABLE,
     Error,
-    Malformed,
     Message,
     decode_request,
     decode_response,
 )
 from linkflap.harness.wire.recorder.history import AskedBatch, WireHistory, WireProducer
 from linkflap.harness.wire.recorder.interferences import (
-    FETCH,
+    CHANGED,
     NAMES,
     InFlight,
     Interferences,
     capped,
     nothing,
     refusal,
-    refused_fetch,
     throttled,
 )
 from linkflap.harness.wire.recorder.reads import WireReader
@@ -92,6 +92,7 @@ class WireConnection:
 
     def __init__(self, history: WireHistory, interferences: Interferences) -> None:
         self._history, self._interferences = history, interferences
+        self.peer = ""
         self._fates: dict[int, deque[Fate]] = defaultdict(deque)
         self._muted_until = 0
         self._apis = {
@@ -104,7 +105,8 @@ class WireConnection:
         self._sharer: WireSharer | None = None
         self._report: Report = history.report
         self._report.connections += 1
-        self._awaited: dict[int, _Awaited] = {}
+        self._awaited: dict[int, deque[_Awaited]] = defaultdict(deque)
+        """By correlation id. Requests with the same one are answered in their order."""
         self._unnamed: WireProducer | None = None
         self._asked_now: Sequence[AskedBatch] = ()
         self.requests = Frames(
@@ -147,14 +149,17 @@ class WireConnection:
             self._requested(frame)
         self._count(frame)
         whole, client = framed(frame), _client_of(frame)
+        refused = b""
         try:
             chosen = self._interferences.chosen(frame, client, self._history.topic)
-        except Malformed:
-            self._report.unreadable(f"{NAMES[key]} v{version} that a fault may choose")
+            if chosen is not None and chosen[1].does == "refused" and key not in CHANGED:
+                refused = refusal(frame, chosen[2], chosen[1].error)
+        except UNREADABLE:
+            self._unreadable(f"{NAMES[key]} v{version} that a fault may choose")
             chosen = None
         if chosen is None:
             return Passage(instead=[whole])
-        name, fault, body = chosen
+        name, fault, _ = chosen
         if fault.does in ("unanswered", "delayed") and not fault.carried_out:
             self._did(name, fault)
             ends = fault.does == "unanswered"
@@ -164,14 +169,14 @@ class WireConnection:
             fates.append(self._as_it_is)
             fates.append(partial(self._swallowed, name, fault))
             return Passage(instead=[whole, whole])
-        if fault.does == "refused" and key != FETCH:
-            refused = partial(self._instead, name, fault, refusal(frame, body, fault.error))
-            fates.append(partial(self._if_asked, name, refused) if fault.carried_out else refused)
+        if refused:
+            instead = partial(self._instead, name, fault, refused)
+            fates.append(partial(self._if_asked, name, instead) if fault.carried_out else instead)
             return Passage(instead=[whole if fault.carried_out else nothing(correlation)])
         changed = {
             "unanswered": self._unanswered,
             "delayed": self._delayed,
-            "refused": self._refused_fetch,
+            "refused": self._refused,
             "downgraded": self._downgraded,
             "throttled": self._throttled,
         }[fault.does]
@@ -192,8 +197,8 @@ class WireConnection:
         if self._interferences.counts(key):
             try:
                 begun = self._interferences.count(frame, self._history.topic)
-            except Malformed:
-                self._report.unreadable(f"{NAMES[key]} v{version} that a fault may wait for")
+            except UNREADABLE:
+                self._unreadable(f"{NAMES[key]} v{version} that a fault may wait for")
                 return
             if begun:
                 self._in_flight[correlation] = begun
@@ -242,13 +247,11 @@ class WireConnection:
             before=partial(self._responded, frame),
         )
 
-    def _refused_fetch(
-        self, name: str, fault: Interference, version: int, frame: memoryview
-    ) -> Passage:
+    def _refused(self, name: str, fault: Interference, version: int, frame: memoryview) -> Passage:
         try:
-            answer = refused_fetch(frame, version, fault.error)
-        except Malformed:
-            self._report.unreadable(f"answer to fetch v{version} that a fault has chosen")
+            answer = CHANGED[fault.api](frame, version, fault.error)
+        except UNREADABLE:
+            self._unreadable(f"answer to {NAMES[fault.api]} v{version} that a fault has chosen")
             answer = None
         if answer is None:
             self._interferences.returned(name)
@@ -261,8 +264,8 @@ class WireConnection:
         """The client gets the answer at once, and the broker nothing more of it meanwhile."""
         try:
             answer = throttled(frame, fault.api, version, fault.seconds)
-        except Malformed:
-            self._report.unreadable(f"answer to {NAMES[fault.api]} v{version} that is throttled")
+        except UNREADABLE:
+            self._unreadable(f"answer to {NAMES[fault.api]} v{version} that is throttled")
             answer = None
         if answer is None:
             self._interferences.returned(name)
@@ -275,8 +278,8 @@ class WireConnection:
     ) -> Passage:
         try:
             offers = capped(frame, version, fault)
-        except Malformed:
-            self._report.unreadable(f"answer to ApiVersions v{version} that a fault has chosen")
+        except UNREADABLE:
+            self._unreadable(f"answer to ApiVersions v{version} that a fault has chosen")
             return self._as_it_is(frame)
         if offers != framed(frame):  # the broker offers higher ones
             self._did(name, fault)
@@ -288,23 +291,28 @@ class WireConnection:
         self._asked_now = ()
         try:
             answered = self._asked(key, version, frame)
-        except Malformed:
-            self._report.unreadable(f"{api} v{version}")
+        except UNREADABLE:
+            self._unreadable(f"{api} v{version}")
             return
         if answered is not None:
-            self._awaited[correlation] = _Awaited(
-                api=api, version=version, answered=answered, batches=self._asked_now
+            self._awaited[correlation].append(
+                _Awaited(api=api, version=version, answered=answered, batches=self._asked_now)
             )
+
+    def _unreadable(self, what: str) -> None:
+        """Counts what matters and could not be read, and logs the first of each kind."""
+        if self._report.unreadable(what):
+            log.info("%s of %s could not be read, so it is not in the history", what, self.peer)
 
     def passes_unread(self, sentence: str) -> bool:
         """Counts what is not Kafka's protocol, and forwards it: the program may expect it."""
-        self._report.passed[sentence] = self._report.passed.get(sentence, 0) + 1
-        log.info("%s; the rest of its connection passes unread", sentence)
+        self._report.passes(sentence)
+        log.info("%s; the rest of the connection of %s passes unread", sentence, self.peer)
         return True
 
     def ended(self) -> None:
         """The connection has ended, so its open requests get no answers."""
-        for awaited in self._awaited.values():
+        for awaited in chain.from_iterable(self._awaited.values()):
             self._history.unanswered(awaited.batches)
         self._awaited.clear()
         if self._sharer is not None:
@@ -316,13 +324,15 @@ class WireConnection:
     def _responded(self, frame: memoryview) -> None:
         correlation = int.from_bytes(frame[:RESPONSE_BEGINS], "big", signed=True)
         self._interferences.answered(self._in_flight.pop(correlation, ()))
-        asked = self._awaited.pop(correlation, None)
-        if asked is None:
+        if correlation not in self._awaited:
             return
+        asked = self._awaited[correlation].popleft()
+        if not self._awaited[correlation]:
+            del self._awaited[correlation]
         try:
             asked.answered(decode_response(asked.api, asked.version, frame))
-        except Malformed:
-            self._report.unreadable(f"answer to {asked.api} v{asked.version}")
+        except UNREADABLE:
+            self._unreadable(f"answer to {asked.api} v{asked.version}")
 
     def _asked(self, key: int, version: int, frame: memoryview) -> Answered | None:
         """Records a request. Returns what takes its answer; None if nothing does. Raises
@@ -373,7 +383,8 @@ class WireConnection:
         if not batches:
             return None
         self._asked_now = [batch for some in batches.values() for batch in some]
-        if not body.acks:
+        acks = body.acks  # not the body, which has all records
+        if not acks:
             self._report.unpromised += sum(map(len, batches.values()))
             return None
 
@@ -381,7 +392,7 @@ class WireConnection:
             for topic in answer.responses:
                 name = self._history.topic(topic)
                 for each in topic.partition_responses:
-                    self._written(batches.get((name, each.index), ()), body.acks, each)
+                    self._written(batches.get((name, each.index), ()), acks, each)
 
         return answered
 
@@ -424,7 +435,7 @@ class WireConnection:
 
         def answered(answer: Message) -> None:
             if transaction is not None:
-                self._history.ended(transaction, answer.error_code)
+                self._history.ended(transaction, answer.error_code, commit=body.committed)
             if answer.error_code is Error.none:
                 self._reads(client).ended(producer, asked, commit=body.committed)
 

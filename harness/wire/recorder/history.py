@@ -243,6 +243,8 @@ class WireHistory:
         current = producer.transaction
         if current is not None and current.epoch == epoch and not current.end_asked:
             return current
+        if current is not None and current.epoch == epoch:
+            current.ending = "open"  # if that EndTxn was not carried out, the next one ends both
         self._leave(producer)
         producer.transaction = AskedOperation(
             producer=producer,
@@ -259,7 +261,8 @@ class WireHistory:
         current = producer.transaction if producer is not None else None
         if current is None or current.epoch != epoch or not current.batches:
             return None
-        current.ending = "commit" if commit else "abort"
+        if current.ending != "commit":  # once asked for, it may have been carried out
+            current.ending = "commit" if commit else "abort"
         current.ended_at = current.ended_at or now()
         current.end_asked += 1
         self._row(current, "invoke")
@@ -330,10 +333,11 @@ class WireHistory:
         if not second.transactional:
             self._row(second, "return", outcome="ok")
 
-    def ended(self, transaction: AskedOperation, error: ErrorCode) -> None:
+    def ended(self, transaction: AskedOperation, error: ErrorCode, *, commit: bool) -> None:
         """The answer to EndTxn. After an error that makes the client repeat the request, the
         transaction continues."""
         if error is Error.none:
+            transaction.ending = "commit" if commit else "abort"
             self._returned(transaction, "ok", "")
         elif error in _NOT_DONE:
             certain = transaction.end_asked == 1 and transaction.ending == "commit"
@@ -427,7 +431,8 @@ def _headers(records: bytes) -> Iterator[tuple[int, int, int, int, int, int]]:
         (
             _, length, _, magic, crc, attributes, _, _, _, producer_id, epoch, sequence, size,
         ) = BATCH_HEADER.unpack_from(records, at)  # fmt: skip
-        if magic != MAGIC or attributes & CONTROL or not 0 < size <= MOST_RECORDS or length < 0:
-            raise Malformed(f"a batch of format {magic} with {size} records")
+        whole = length >= HEADER_SIZE - LENGTH_ENDS
+        if magic != MAGIC or attributes & CONTROL or not 0 < size <= MOST_RECORDS or not whole:
+            raise Malformed(f"a batch of format {magic} with {size} records, {length} bytes long")
         yield crc, attributes, producer_id, epoch, sequence, size
         at += LENGTH_ENDS + length

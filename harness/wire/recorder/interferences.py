@@ -42,6 +42,9 @@ FETCH: Final = 1
 _INIT_PRODUCER_ID: Final = 22
 _OFFSET_FETCH: Final = 9
 _FIND_COORDINATOR: Final = 10
+_TRANSACTIONAL: Final = 1
+"""The type of a key of FindCoordinator that is a transactional id."""
+_METADATA: Final = 3
 NAMES: Final[Mapping[int, str]] = {
     key: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name, key in APIS.items()
 }
@@ -213,7 +216,7 @@ def _names(
     fault: Interference | Requests, api: int, body: Message, topic: Callable[[Message], str]
 ) -> bool:
     """Whether a request names the transactional id, topic and partition that a fault asks for."""
-    if fault.transactional_id and fault.transactional_id != transactional_id(body):
+    if fault.transactional_id and fault.transactional_id not in _transactional_ids(api, body):
         return False
     return not fault.topic or bool(_parts_of(fault, api, body, topic))
 
@@ -235,9 +238,12 @@ def _parts_of(
     ]
 
 
-def transactional_id(body: Message) -> str:
-    """The transactional id in a request; empty if there is none."""
-    return next((getattr(body, n) for n in _TRANSACTIONAL_IDS if hasattr(body, n)), None) or ""
+def _transactional_ids(api: int, body: Message) -> Sequence[str | None]:
+    """The transactional ids in a request. FindCoordinator has keys of one type."""
+    if api == _FIND_COORDINATOR:
+        keys = getattr(body, "coordinator_keys", None) or (getattr(body, "key", None),)
+        return keys if getattr(body, "key_type", 0) == _TRANSACTIONAL else ()
+    return [getattr(body, name) for name in _TRANSACTIONAL_IDS if hasattr(body, name)]
 
 
 def _index(partition: Message) -> int:
@@ -312,6 +318,25 @@ def refused_fetch(frame: memoryview, version: int, error: str) -> bytes | None:
         return None
     correlation = int.from_bytes(frame[: LENGTH.size], "big", signed=True)
     return bytes(encode_response("fetch", version, correlation, replace(answer, responses=topics)))
+
+
+def refused_metadata(frame: memoryview, version: int, error: str) -> bytes | None:
+    """The framed answer to a Metadata request with an error for each of its topics, in place of
+    their partitions; None where it has no topic."""
+    answer = decode_response("metadata", version, frame)
+    failed = {"error_code": ErrorCode[error.lower()], "partitions": ()}
+    topics = tuple(replace(topic, **failed) for topic in answer.topics)
+    if not topics:
+        return None
+    correlation = int.from_bytes(frame[: LENGTH.size], "big", signed=True)
+    return bytes(encode_response("metadata", version, correlation, replace(answer, topics=topics)))
+
+
+CHANGED: Final[Mapping[int, Callable[[memoryview, int, str], bytes | None]]] = {
+    FETCH: refused_fetch,
+    _METADATA: refused_metadata,
+}
+"""APIs of which a fault changes the broker's own answer: it has what a client needs besides."""
 
 
 def _without_records(partition: Message, error: str) -> Message:

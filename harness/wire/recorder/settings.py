@@ -22,6 +22,7 @@ SEEN: Final = "requests.bin"
 bytes each, in a file that both map."""
 SEEN_APIS: Final = 256
 SEEN_EACH: Final = struct.Struct("=q")
+_MOST_KINDS: Final = 100
 MOST_CLUSTERS: Final = 16
 FIRST_PROCESS: Final = 1 << 21
 PROCESSES: Final = 1 << 17
@@ -95,9 +96,22 @@ class Report(msgspec.Struct, kw_only=True):
     unread: dict[str, int] = msgspec.field(default_factory=dict)
     passed: dict[str, int] = msgspec.field(default_factory=dict)
 
-    def unreadable(self, what: str) -> None:
-        """Counts one more of what could not be read."""
-        self.unread[what] = self.unread.get(what, 0) + 1
+    def unreadable(self, what: str) -> bool:
+        """Counts one more of what could not be read. Returns whether it is the first of its
+        kind."""
+        return _counted(self.unread, what)
+
+    def passes(self, reason: str) -> None:
+        """Counts one more connection that is not Kafka's from a point on."""
+        _counted(self.passed, reason)
+
+
+def _counted(counts: dict[str, int], what: str) -> bool:
+    """Counts one more, and returns whether it is the first. Clients may send any number of kinds,
+    and the last of these are counted together."""
+    name = what if what in counts or len(counts) < _MOST_KINDS else "others"
+    counts[name] = counts.get(name, 0) + 1
+    return counts[name] == 1
 
 
 def read_asked(folder: Path) -> Asked:
