@@ -349,6 +349,12 @@ class Scenario:
         return frozenset(group for w, group in programs if w.record) - {"", *beside}
 
 
+def groups_of_program(group: str, share_group: str) -> dict[str, Option]:
+    """Options of a program: the groups that are judged, where they are given."""
+    given = {"group": group, "share_group": share_group}
+    return {name: value for name, value in given.items() if value}
+
+
 def through_recorders(workload: WorkloadSpec) -> bool:
     """Whether its clients connect through the recorders of the clusters: to be recorded on the
     wire, or for faults that know the protocol."""

@@ -33,6 +33,7 @@ from linkflap.harness.model.scenario import (
     Option,
     Scenario,
     WorkloadSpec,
+    groups_of_program,
 )
 from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import Topology
@@ -58,6 +59,7 @@ def deploy(
     readers: bool = True,
     record: str = "none",
     group: str = "",
+    share_group: str = "",
     folder: str | Path | None = None,
     runtime: str | None = None,
     seed: int | None = None,
@@ -70,19 +72,21 @@ def deploy(
     written on A first. With a `mirror` they are copied over every link. With `readers`, linkflap's
     own clients read them on every cluster that has them, so that reads there are judged too.
     `workloads` are more clients of linkflap's own. With `record="wire"` other clients write the
-    topics: what brokers promise them is recorded at `World.recorded` (and behind `*->A`), and what
-    the consumer `group` commits. At the end mirrors and readers catch up, and the
-    logs are captured; `World.verify` judges them. If the block raises, the logs are captured as
-    they are, and the run counts as failed. `keep` keeps the brokers' folders. Raises InputError
-    before anything starts, EnvironmentFailure if the machine failed.
+    topics: what brokers promise them is recorded at `World.recorded` (and behind `*->A`), what
+    the consumer `group` commits, and what members of `share_group` get and acknowledge. At
+    the end mirrors and readers catch up, and the logs are captured; `World.verify` judges them. If
+    the block raises, the logs are captured as they are, and the run counts as failed. `keep` keeps
+    the brokers' folders. Raises InputError before anything starts, EnvironmentFailure if the
+    machine failed.
     """
     runs.check_arguments(
         topology=topology, topics=topics, mirror=mirror, mirror_options=mirror_options,
-        workloads=workloads, readers=readers, record=record, group=group, folder=folder,
-        runtime=runtime, seed=seed,
+        workloads=workloads, readers=readers, record=record, group=group, share_group=share_group,
+        folder=folder, runtime=runtime, seed=seed,
     )  # fmt: skip
     scenario = _scenario(topology, topics, mirror, mirror_options or {}, workloads, readers, seed)
-    scenario = _with_programs(scenario, _partitions(topics), record, group)
+    groups = groups_of_program(group, share_group)
+    scenario = _with_programs(scenario, _partitions(topics), record, groups)
     if scenario.topology.attached:
         raise InputError(
             "linkflap.deploy starts clusters, and those of this topology run already; play a "
@@ -204,13 +208,13 @@ def _scenario(
 
 
 def _with_programs(
-    scenario: Scenario, topics: Collection[str], record: str, group: str
+    scenario: Scenario, topics: Collection[str], record: str, groups: Mapping[str, Option]
 ) -> Scenario:
     """The scenario with the caller's own clients as programs that are recorded on the wire: one for
     each home of topics. Raises InputError."""
     if not recorded(record):
-        if group:
-            raise InputError('group needs record="wire", which records what the group commits')
+        if groups:
+            raise InputError(f'{min(groups)} needs record="wire", which records what it does')
         return scenario
     if not topics:
         raise InputError('record="wire" records topics; name them with topics=')
@@ -232,7 +236,7 @@ def _with_programs(
             writes=tuple(names),
             record="wire",
             progress_within=0,
-            options={"group": group} if group else {},
+            options=groups,
         )
         for home, names in homes.items()
     )
@@ -290,7 +294,14 @@ class _Session:
             writer=writer,
             seed=scenario.seed,
         )
-        self._clients = OwnClients(crews, writer, deployment, groups=groups, topics=self._topics)
+        self._clients = OwnClients(
+            crews,
+            writer,
+            deployment,
+            groups=groups,
+            topics=self._topics,
+            recorded=bool(scenario.recorded_topics),
+        )
         mirrored = scenario.topology.links if scenario.mirror.kind != NO_MIRROR.kind else ()
         self.inner = RunWorld(
             deployment=deployment,

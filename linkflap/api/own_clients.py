@@ -57,12 +57,14 @@ class OwnClients(WorkloadClients):
         *,
         groups: list[str],
         topics: Mapping[str, int],
+        recorded: bool,
     ) -> None:
         """`topics` are the existing topics with their numbers of partitions, so that no client has
-        to ask for them over a link that is cut."""
+        to ask for them over a link that is cut. `recorded`: whether the writes to them are recorded
+        on the wire."""
         super().__init__(workloads, writer)
         self.writer, self.topics = writer, topics
-        self._deployment, self._groups = deployment, groups
+        self._deployment, self._groups, self._recorded = deployment, groups, recorded
         # shared with the client processes (`crew.make`)
         numbers = writer.root.resolve() / "logs" / "clients" / "numbers"
         numbers.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +100,7 @@ class OwnClients(WorkloadClients):
                 raise InputError(
                     "the run is over: its clusters are stopping, and no new client can be made"
                 )
-            if kind != CONSUMER and self._deployment.recorders:
+            if kind != CONSUMER and self._recorded:
                 raise InputError(
                     'record="wire" is for other clients, and the history of this one would be a '
                     "second one of the same records; write with another client at "

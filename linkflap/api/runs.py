@@ -35,6 +35,7 @@ _KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "runtime": ((str,), "process or docker"),
     "record": ((str,), "wire or none"),
     "group": ((str,), "the name of a consumer group"),
+    "share_group": ((str,), "the name of a share group"),
     "mirror_options": ((Mapping,), "a mapping of names to values"),
     "topics": ((Mapping, list, tuple), "names of topics, or a mapping of them to partitions"),
     "workloads": ((list, tuple), "a list of WorkloadSpec"),

@@ -29,6 +29,7 @@ from linkflap.harness.model.scenario import (
     Option,
     Scenario,
     WorkloadSpec,
+    groups_of_program,
 )
 from linkflap.harness.model.topology import ANY_NAME
 
@@ -74,6 +75,7 @@ PROGRAM: Final = f"{COMMAND}-1"
     help="Partitions of each topic; by default the schedule's.",
 )
 @click.option("--group", default="", help="The consumer group whose offsets are judged.")
+@click.option("--share-group", default="", help="The share group whose deliveries are judged.")
 @click.option(
     "--record",
     "recorded",
@@ -99,6 +101,7 @@ def exec_(
     topics: Sequence[str],
     partitions: int | None,
     group: str,
+    share_group: str,
     recorded: str,
     within: str,
     seed: int | None,
@@ -123,9 +126,16 @@ def exec_(
 
     if not words:
         raise InputError("there is no command to run; write it last: linkflap exec -- pytest tests")
-    of_program: dict[str, Option] = {"once": True, "via": "proxy"}
-    if group:
-        of_program["group"] = group
+    if share_group and recorded == "none":
+        raise InputError(
+            "--share-group is judged by what crossed the wire; leave --record none out, or "
+            "--share-group"
+        )
+    of_program: dict[str, Option] = {
+        "once": True,
+        "via": "proxy",
+        **groups_of_program(group, share_group),
+    }
     program = WorkloadSpec(
         kind=COMMAND,
         home="",  # the first cluster, once the topology is known

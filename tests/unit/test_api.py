@@ -8,17 +8,24 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import Message
 
 import linkflap
+from linkflap.api.own_clients import OwnClient, OwnClients
 from linkflap.api.runs import Judged
+from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.scenario import OWN_PRODUCER
+from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads.incarnation import InvokedOperation
 from tests.command_line import ran
+from tests.scenarios import scenario_of
 
 ROOT = Path(linkflap.__file__).parent
 EXPECTED = (
@@ -28,6 +35,24 @@ EXPECTED = (
 
 
 RECORDED = {"record": "wire", "topics": {"A.orders": 1}}
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_producers_of_its_own_are_refused_only_where_their_topics_are_recorded(
+    tmp_path: Path, recorded: bool
+) -> None:
+    """There may be recorders for faults alone."""
+    writer = RunWriter(tmp_path / "run", Run.begun(scenario_of("A"), "process"))
+    deployment = cast(Deployment, SimpleNamespace(recorders={"A": None}, clusters={}, links={}))
+    clients = OwnClients((), writer, deployment, groups=[], topics={}, recorded=recorded)
+    mine = cast(OwnClient, SimpleNamespace(let_go=lambda: None))
+    refused = pytest.raises(linkflap.InputError, match="is for other clients")
+    try:
+        with refused if recorded else nullcontext():
+            assert clients.take_in(mine, OWN_PRODUCER) == f"{OWN_PRODUCER}-1"
+    finally:
+        clients.let_go()
+        writer.close("finished")
 
 
 def test_importing_it_imports_nothing_else() -> None:
@@ -275,6 +300,8 @@ def test_an_address_of_no_world_is_refused(
         ({"record": "wir"}, r"record is 'wir' \(did you mean 'wire'\?\); it must be wire or none"),
         ({"record": "wire"}, "records topics; name them with topics="),
         ({"group": "billing"}, 'group needs record="wire"'),
+        ({"share_group": "workers"}, 'share_group needs record="wire"'),
+        ({"share_group": 5}, "share_group is 5; it must be the name of a share group"),
         ({**RECORDED, "topology": "A{mtls}->B"}, "cannot show cluster A the certificates"),
         (
             {**RECORDED, "workloads": [linkflap.WorkloadSpec(kind="transactional", home="A")]},
