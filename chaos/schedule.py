@@ -91,14 +91,14 @@ def check_scenario(scenario: Scenario) -> None:
                 f"fault {spec.id!r} ({spec.fault}) cannot be played on {spec.target!r}: {lacking}"
             )
         if recorded_only(condition(spec.when)) and (
-            lacking := there_are_recorded(spec.on.source, scenario)
+            lacking := there_are_recorded(spec.on.entered, scenario)
         ):
             raise InputError(f"fault {spec.id!r} waits for {spec.when!r}, and {lacking}")
     starts = {f"{IN}{spec.id}" for spec in scenario.schedule}
     for workload in scenario.workloads:
         if workload.starts and workload.starts not in starts:
             raise InputError(
-                f"a program starts {workload.starts!r}, and there is no such fault; write in: and "
+                f"a workload starts {workload.starts!r}, and there is no such fault; write in: and "
                 f"the id of a fault{nearest(workload.starts, starts)}"
             )
 

@@ -14,13 +14,14 @@ from linkflap.chaos.faults import (
     IN_PROCESSES,
     OF_CERTIFICATES,
     OF_PROGRAMS,
+    ON_THE_WIRE,
 )
 from linkflap.harness import mirrors, runtimes
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import LIBRDKAFKA, NO_MIRROR, MirrorSpec, Scenario, libraries
 from linkflap.harness.model.security import secured
 from linkflap.harness.model.texts import nearest
-from linkflap.harness.model.topology import DEFAULT_KAFKA, of_release
+from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, of_release
 from linkflap.harness.runtimes import faketime
 from linkflap.topologies import TOPOLOGIES, parse
 from linkflap.topologies.notation import arrows
@@ -74,7 +75,7 @@ class GeneratorBounds:
         apart = (
             PRIVILEGED
             | LOSSY
-            | OF_PROGRAMS
+            | (OF_PROGRAMS - ON_THE_WIRE if self._through_recorders else OF_PROGRAMS)
             | (IN_PROCESSES if self.runtime == "docker" else IN_CONTAINERS)
         )
         apart |= frozenset() if self._all_tls else OF_CERTIFICATES
@@ -96,10 +97,22 @@ class GeneratorBounds:
         return self.clients if len(self.clients) == 1 else (*self.clients, ",".join(self.clients))
 
     @property
+    def _clusters(self) -> list[ClusterSpec]:
+        """The clusters of every topology."""
+        return [cluster for name in self.topologies for cluster in parse(arrows_of(name)).clusters]
+
+    @property
     def _all_tls(self) -> bool:
         """Whether every cluster of every topology uses TLS."""
-        every = [cluster for name in self.topologies for cluster in parse(arrows_of(name)).clusters]
-        return all(secured(cluster.security).tls for cluster in every)
+        return all(secured(cluster.security).tls for cluster in self._clusters)
+
+    @property
+    def _through_recorders(self) -> bool:
+        """Whether clients can connect through recorders, which present a certificate of their own.
+        Those of a scenario are as they are there."""
+        refused = self._all_tls and NO_MIRROR.kind in self.kinds  # certificates of clients' paths
+        certificates = any(secured(cluster.security).certificates for cluster in self._clusters)
+        return self.like is None and not certificates and not refused
 
     def check(self) -> None:
         """Raises InputError for an unknown name, and for what this machine or the runtime cannot

@@ -120,13 +120,14 @@ def _scenario(seed: int, bounds: GeneratorBounds, rng: random.Random, *, name: s
     _story(draft, bounds, turns=turns, reversible=guarantee.reversible)
     if topology.links and mirrors.MIRRORS[mirror.kind].asks_source:
         draft.faults = [_source_may_stall(fault, rng) for fault in draft.faults]
+    workloads = _with_clients(_workloads(topology, topics, bounds, rng), bounds, rng)
     made = bounds.like or Scenario(
         name="",
         about="",
         seed=0,
         topology=topology,
         mirror=mirror,
-        workloads=_with_clients(_workloads(topology, topics, bounds, rng), bounds, rng),
+        workloads=_through_recorders(workloads, draft.faults),
         schedule=(),
         minimums=MINIMUMS,
         topics=topics,
@@ -295,8 +296,6 @@ def _workloads(
             records["records"] = most
     # The only path of one cluster is that of its clients.
     way: Mapping[str, Option] = {} if topology.links else {"via": "proxy"}
-    if ON_THE_WIRE & set(bounds.faults):
-        way = {"via": "wire"}
     every = topology.homes
     of_home = default_workloads_of if len(every) > 1 else default_workloads
     found = [
@@ -329,6 +328,21 @@ def _with_clients(
     crews = bounds.crews
     # With one choice, nothing is drawn: a draw would change the scenarios of every existing seed.
     return with_library(workloads, crews[0] if len(crews) == 1 else rng.choice(crews))
+
+
+def _through_recorders(
+    workloads: tuple[WorkloadSpec, ...], faults: Sequence[FaultSpec]
+) -> tuple[WorkloadSpec, ...]:
+    """The workloads, with clients that connect through recorders if a fault needs those. They are
+    also behind the proxies of clients: all but the first workload keep these."""
+    if ON_THE_WIRE.isdisjoint(fault.fault for fault in faults):
+        return workloads
+    return tuple(
+        replace(w, options={**w.options, "via": "wire"})
+        if "via" in KINDS[w.kind].options and (not nth or w.options.get("via") != "proxy")
+        else w
+        for nth, w in enumerate(workloads)
+    )
 
 
 def _mirror(bounds: GeneratorBounds, rng: random.Random) -> MirrorSpec:

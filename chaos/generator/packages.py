@@ -384,6 +384,8 @@ AGAIN: Final = 0.25
 of a broker finds the state that the first restart left."""
 ALWAYS_SENT: Final = ("Produce", "EndTxn", "Fetch")
 """Requests that the clients of every scenario send all the time."""
+OFFERED: Final[Mapping[str, int]] = {"Fetch": 12, "FindCoordinator": 3, "Metadata": 9}
+"""Versions of program-downgraded: every broker has higher ones, and every client knows these."""
 VICTIMS: Final[Sequence[Mapping[str, Option]]] = (
     {"workload": "transactional", "moment": "any"},
     {"workload": "transactional", "moment": "transaction"},
@@ -424,7 +426,10 @@ def wants(fault: str, target: str, topology: Topology) -> Wants:
         )
         return Wants(holds=held, needs=ends)
     if fault in OF_CLIENTS:
-        return Wants(holds=frozenset([clients(on.cluster)]), needs=frozenset([brokers(on.cluster)]))
+        # Requests of the clients have to reach their recorder.
+        needs = frozenset([path(f"*->{on.cluster}")]) if fault in ON_THE_WIRE else NONE
+        held = frozenset([clients(on.cluster)])
+        return Wants(holds=held, needs=needs | {brokers(on.cluster)})
     if fault == DELETED:
         return Wants(needs=frozenset([brokers(on.cluster)]))
     return everything(topology)
@@ -487,7 +492,8 @@ def _of_requests(fault: str, rng: random.Random) -> Mapping[str, Option]:
     because the copy may arrive after its transaction's end, and then Kafka refuses the next one
     (KIP-890-late-copy)."""
     if fault == "program-downgraded":
-        return {"api": "Produce", "version": 12}
+        api = rng.choice(sorted(OFFERED))
+        return {"api": api, "version": OFFERED[api]}
     if fault == "program-repeated":
         return {"api": "EndTxn", "count": rng.randint(1, 3)}
     options: dict[str, Option] = {"api": rng.choice(ALWAYS_SENT), "count": rng.randint(1, 3)}

@@ -208,7 +208,7 @@ _OF_KAFKA: Final = (
     ("mirror", "options", "settings"),
 )
 """Tables whose keys are Kafka's names."""
-_OF_COMMANDS: Final = ("command", "folder", "reads", "writes", "exactly_once", "record", "starts")
+_OF_COMMANDS: Final = ("command", "folder", "reads", "writes", "exactly_once", "record")
 
 
 def is_file(name: str) -> bool:

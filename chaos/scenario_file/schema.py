@@ -88,8 +88,8 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
     topics. With `library = "java"` it finds a Java and the jars of Kafka's clients in its
     environment. `exactly_once`: the program promises one output for each input that its group has
     passed. `record = "wire"`: its requests and the brokers' answers are recorded by a proxy before
-    the brokers. `starts = "in:ID"`: it is started once that fault is under way. `progress_within`:
-    as for the file, for these clients.
+    the brokers. `starts = "in:ID"`: the clients start once that fault is under way.
+    `progress_within`: as for the file, for these clients.
     """
 
     home: Name
@@ -229,7 +229,7 @@ KEYS: Final[Mapping[type[Table], tuple[str, Mapping[str, str]]]] = {
             "writes": "topics that the program writes, without the home",
             "exactly_once": "the program promises one output for each input of its group",
             "record": "wire: a proxy before the brokers records what the program writes and reads",
-            "starts": "in:ID: the program is started once this fault is under way",
+            "starts": "in:ID: the clients start once this fault is under way",
             "progress_within": "as for the file, for these clients",
         },
     ),

@@ -71,7 +71,7 @@ SCHEMA_VERSION: Final = 1
 """The format that is written: of scenario files, run.json and events. Older formats can be read."""
 Option = str | int | float | bool
 IN: Final = "in:"
-"""The prefix of a program's `starts`, before the id of a fault."""
+"""The prefix of a workload's `starts`, before the id of a fault."""
 Record = Literal["", "wire"]
 """The legal values of a program's `record`."""
 PROGRESS_WITHIN: Final = 60.0

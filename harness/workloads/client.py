@@ -236,8 +236,9 @@ class Client(ABC):
             self._wake.wait(seconds)
 
     def start(self, *, paused: bool = False) -> None:
-        """`paused`: waits until it is moved, like its predecessor."""
-        self._paused = paused
+        """`paused`: waits until it is moved, like its predecessor. It may also have been paused
+        before it starts."""
+        self._paused = self._paused or paused
         self._thread.start()
 
     def in_flight_at(self, moment: Moment) -> int | None:

@@ -97,10 +97,9 @@ class WorkloadClients:
             workload.start()
 
     def start_in(self, fault: str) -> None:
-        """Starts the programs that are to start while this fault is under way."""
+        """Starts the clients that are to start while this fault is under way."""
         for crew in self.workloads:
-            if isinstance(crew, Command):
-                crew.start_in(fault)
+            crew.start_in(fault)
 
     def _ready(self) -> bool:
         """Whether every process is ready. Otherwise other clients would write and be failed over
@@ -152,7 +151,7 @@ class WorkloadClients:
         here = [
             (workload, read)
             for workload in self.workloads
-            if (read := workload.read_on(cluster)) is not None
+            if workload.started and (read := workload.read_on(cluster)) is not None
         ]
         written = {w.spec.home for w in self.workloads if w.progress().acknowledged}
         return (
@@ -168,7 +167,7 @@ class WorkloadClients:
         here = [
             w.spec
             for w in self.workloads
-            if any(member.state.cluster == cluster for member in w.members)
+            if w.started and any(member.state.cluster == cluster for member in w.members)
         ]
         return frozenset(groups([spec for spec in here if spec.home in written]))
 
@@ -230,7 +229,8 @@ class WorkloadClients:
         """Every reader reads on to `ends`: cluster -> (topic, partition) -> offset. Before
         `stop`."""
         for workload in self.workloads:
-            workload.drain(ends, within=within)
+            if workload.started:
+                workload.drain(ends, within=within)
 
     def stop(self) -> None:
         """Stops every client and waits for its process; safe to call twice, and after a failed
@@ -284,7 +284,9 @@ class WorkloadClients:
         crews = [
             w
             for w in self.workloads
-            if kind in ("any", w.spec.kind) and (moment == "any" or isinstance(w, Producers))
+            if w.started
+            and kind in ("any", w.spec.kind)
+            and (moment == "any" or isinstance(w, Producers))
         ]
         crews.sort(key=lambda crew: not isinstance(crew, Producers))
         there = [

@@ -25,7 +25,7 @@ from linkflap.harness.machine.user_programs import Foreign, program
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import ITSELF, ClientDied, ClientRestarted, ProgramStarted
 from linkflap.harness.model.protocols import Deployment, DiedProcess
-from linkflap.harness.model.scenario import IN, WorkloadSpec, full_names, libraries
+from linkflap.harness.model.scenario import WorkloadSpec, full_names, libraries
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import (
     ANY_NAME,
@@ -265,16 +265,8 @@ class Command(Producers):
     def prepare(self) -> None:
         """Does nothing: the program starts with the workload."""
 
-    def start(self) -> None:
-        if not self.spec.starts:
-            self._start()
-
-    def start_in(self, fault: str) -> None:
-        """This fault is under way."""
-        if self.spec.starts == f"{IN}{fault}":
-            self._start()
-
     def _start(self) -> None:
+        self.started = True
         with self._lock:
             self._wanted = True
             self._begin()

@@ -12,7 +12,7 @@ from typing import Final
 
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.history import SHARE_LOCK_MS
-from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.scenario import IN, WorkloadSpec
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.workloads.client import GRACE, Context
 from linkflap.harness.workloads.readers import follows_in, group_in, isolation_in
@@ -68,6 +68,8 @@ class Crew:
         self, spec: WorkloadSpec, workers: Sequence[Worker], topics: Mapping[str, int]
     ) -> None:
         self.spec, self.workers, self.topics = spec, workers, topics
+        self.started = False
+        """Whether its clients were started: with the run, or with the fault that it names."""
         self.follows = True
         """Whether clients move to the destination when their cluster fails over."""
 
@@ -91,7 +93,18 @@ class Crew:
             worker.prepare()
 
     def start(self) -> None:
-        """Makes the clients begin; their operations begin once their cluster answers."""
+        """Makes the clients begin, unless they start with a fault; their operations begin once
+        their cluster answers."""
+        if not self.spec.starts:
+            self._start()
+
+    def start_in(self, fault: str) -> None:
+        """Makes the clients begin that start with this fault, which is under way."""
+        if self.spec.starts == f"{IN}{fault}":
+            self._start()
+
+    def _start(self) -> None:
+        self.started = True
         for worker in self.workers:
             worker.start()
 

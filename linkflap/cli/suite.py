@@ -232,7 +232,7 @@ def like(
         _refuse_code(str(path), scenario, named=named)
     for what, found in {
         "budgets of failovers": scenario.budgets.of_failovers,
-        "a program that starts with a fault": any(each.starts for each in scenario.workloads),
+        "a workload that starts with a fault": any(each.starts for each in scenario.workloads),
     }.items():
         if found:
             raise InputError(

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from linkflap.chaos import scenario_file
+from linkflap.chaos.faults import ON_THE_WIRE
 from linkflap.chaos.generator import GeneratorBounds
 from linkflap.chaos.generator.bounds import arrows_of
 from linkflap.harness.machine import untrusted_files
@@ -46,8 +47,8 @@ LOG: Final = f"{CLUSTERS}.log"
 MIRROR: Final = "shadow"
 MIRRORS_OF_ROUNDS: Final = frozenset({"shadow", "mm2", NO_MIRROR.kind})
 """Mirrors that keep no state but in topics and processes, which are removed after a round."""
-NOT_IN_ROUNDS: Final = frozenset({"rolling-upgrade"})
-"""Faults that change the clusters for good: after them, another release runs."""
+NOT_IN_ROUNDS: Final = ON_THE_WIRE | {"rolling-upgrade"}
+"""Faults that need recorders, or change the clusters for good: after them, another release runs."""
 
 
 def faults(runtime: str) -> tuple[str, ...]:
@@ -73,7 +74,8 @@ def check(plan: Plan) -> None:
         )
     if wrong := sorted(NOT_IN_ROUNDS & set(bounds.faults)):
         raise InputError(
-            f"a soak cannot play {wrong[0]}, which changes its clusters for good; leave it out"
+            f"a soak cannot play {wrong[0]}, because all its rounds use the same clusters, and "
+            "without recorders; leave it out"
         )
     if plan.fresh:
         raise InputError("a soak uses the same clusters in all rounds; leave --fresh out")

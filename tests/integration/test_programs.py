@@ -23,7 +23,7 @@ from linkflap.chaos import scenario_file
 from linkflap.harness.capture.logs import Captures
 from linkflap.harness.model.events import FaultBite, ProgramStarted, WireRecorded
 from linkflap.harness.model.history import Operation
-from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import Run, RunReader, RunWriter
@@ -330,8 +330,28 @@ def java(_folder: Path) -> tuple[str, ...]:
     return "sh", "-c", f'exec "$LINKFLAP_JAVA" -cp "$LINKFLAP_CLASSPATH" {program}'
 
 
-READ_TOO = (franz_go, sarama, kafka_go, aiokafka, java)
-"""Programs that read in a group where they are given a topic to read."""
+Build = Callable[[Path], tuple[str, ...]]
+CLIENTS: tuple[Build, ...] = (
+    java, confluent_kafka, franz_go, sarama, kafka_go, kafkajs, aiokafka,
+)  # fmt: skip
+SIX = ("failover", "coordinators", "half-open", "unanswered", "killed", "failback")
+"""Scenario files of docs/examples/clients that do different things to a client."""
+
+
+def of_client(client: Build, folder: Path, name: str = "failover") -> Scenario:
+    """A scenario file of the examples, whose payments this client writes and, but for
+    confluent-kafka's program, reads."""
+    folder.mkdir()
+    scenario = scenario_file.read(EXAMPLES / "clients" / f"{name}.toml", seed=SEED)
+    writer, reader = scenario.workloads
+    library = "java" if client is java else writer.library
+    writer = replace(writer, command=client(folder), folder=str(folder), library=library)
+    if client is not confluent_kafka:
+        reader = replace(writer, reads=writer.writes, writes=(), options=reader.options)
+    schedule = scenario.schedule
+    if client is kafka_go:  # it has no transactions
+        schedule = tuple(each for each in schedule if each.options.get("api") != "EndTxn")
+    return replace(scenario, workloads=(writer, reader), schedule=schedule)
 
 
 def made(*command: str, at: Path) -> None:
@@ -346,28 +366,16 @@ def made(*command: str, at: Path) -> None:
     [
         (confluent_kafka, "shadow"),
         pytest.param(confluent_kafka, "mm2", marks=pytest.mark.nightly),
-        pytest.param(franz_go, "shadow", marks=pytest.mark.nightly),
-        pytest.param(sarama, "shadow", marks=pytest.mark.nightly),
-        pytest.param(kafkajs, "shadow", marks=pytest.mark.nightly),
-        pytest.param(aiokafka, "shadow", marks=pytest.mark.nightly),
-        pytest.param(java, "shadow", marks=pytest.mark.nightly),
         pytest.param(kafka_go, "shadow", marks=pytest.mark.nightly),
     ],
 )
 def test_a_program_is_judged_by_what_crossed_the_wire(
-    tmp_path: Path, client: Callable[[Path], tuple[str, ...]], mirror: str
+    tmp_path: Path, client: Build, mirror: str
 ) -> None:
     """A forced failover under an unmodified client is valid, with its acknowledgements examined;
     the same run without an acknowledged record is not."""
-    folder, programs = tmp_path / "run", tmp_path / "programs"
-    programs.mkdir()
-    scenario = scenario_file.read(EXAMPLES / "clients" / "failover.toml", seed=SEED)
-    program, ledger = scenario.workloads
-    library = "java" if client is java else program.library
-    program = replace(program, command=client(programs), folder=str(programs), library=library)
-    if client in READ_TOO:
-        ledger = replace(program, reads=program.writes, writes=(), options=ledger.options)
-    scenario = replace(scenario, mirror=MirrorSpec(kind=mirror), workloads=(program, ledger))
+    folder = tmp_path / "run"
+    scenario = replace(of_client(client, tmp_path / "programs"), mirror=MirrorSpec(kind=mirror))
     with shown_on() as progress:
         record(scenario, runtime="process", folder=folder, command="", progress=progress)
     events, _ = RunReader(folder).events()
@@ -403,6 +411,23 @@ def test_a_program_is_judged_by_what_crossed_the_wire(
         rewrite(path, [d for _, d in batches_in(path) if field_of(d, "base_offset") != lost[2]])
     seal(changed)
     assert ("found", "A", "lost-write") in wire_findings(changed)
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", SIX)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_real_clients_under_six_scenarios(tmp_path: Path, client: Build, name: str) -> None:
+    """What each client was promised, and given, holds (docs/clients.md)."""
+    scenario = of_client(client, tmp_path / "programs", name)
+    with shown_on() as progress:
+        record(scenario, runtime="process", folder=tmp_path / "run", command="", progress=progress)
+    judged = linkflap.verify(tmp_path / "run")
+    assert judged.valid, judged
+    examined = {name: check.examined for name, check in judged.checks.items()}
+    assert examined["lost-write"]["A/native"] > 100
+    assert examined["inconsistent-offset"]["A/native"] > 100
+    assert sum(examined["fault-bite"].values()) == len(scenario.schedule)
 
 
 DELETES = """

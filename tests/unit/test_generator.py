@@ -71,8 +71,9 @@ def test_one_cluster_has_faults_of_its_brokers_and_clients_and_no_mirror(
     assert not any(fault.on.link or fault.name.fails_over for fault in made.schedule)
     links = [fault for fault in made.schedule if fault.name.of_link]
     assert {fault.target for fault in links} <= {"*->A"}
-    through = [w.options.get("via") for w in made.workloads]
+    first, *through = [w.options.get("via") for w in made.workloads]
     assert through == ["proxy"] * len(through), "a fault of their path would bite nobody"
+    assert first in ("proxy", "wire")
     assert scenario_file.render(made).count("[mirror]") == 0
     assert f"on/none/{topology}" in cells_of(made)
 
@@ -331,7 +332,7 @@ def test_a_fault_waits_for_no_more_open_partitions_than_there_are() -> None:
 def test_every_fault_that_the_runtime_can_do_is_drawn() -> None:
     upgraded = GeneratorBounds(topologies=("A:3->B",), kafka=("4.1.2",))
     every = (*drawn(EVERY, 400, seed=7), *drawn(upgraded, 100, seed=7))
-    left_out = IN_CONTAINERS | OF_PROGRAMS | OF_CERTIFICATES | LOSSY | PRIVILEGED
+    left_out = IN_CONTAINERS | OF_PROGRAMS - ON_THE_WIRE | OF_CERTIFICATES | LOSSY | PRIVILEGED
     assert {f.fault for f in every} == set(FAULTS) - left_out - set(OF_BROKERS_MIRRORS)
     docker = GeneratorBounds(topologies=("A:3->B",), runtime="docker")
     contained = {f.fault for f in drawn(docker, 400, seed=7)}
@@ -607,16 +608,32 @@ def test_no_fault_waits_for_more_records_behind_than_an_operation_has() -> None:
     assert seen >= {20, -1, -5}
 
 
-def test_faults_on_the_wire_are_drawn_if_they_are_named_and_as_one_family() -> None:
+def test_faults_on_the_wire_are_one_family_and_their_clients_connect_through_recorders() -> None:
     named = (*sorted(ON_THE_WIRE), "link-cut")
     bounds = GeneratorBounds(topologies=("A->B", "A"), mirrors=("mm2",), faults=named)
-    seen = []
+    seen: list[str] = []
     for number in range(1, 31):
         made = generate(7, number, Coverage(), bounds, guided=False)
         check(made, runtime="process")
-        assert {w.options.get("via") for w in made.workloads if w.kind != "relay"} == {"wire"}
+        first, *others = (w.options.get("via") for w in made.workloads if w.kind != "relay")
+        drawn = {fault.fault for fault in made.schedule}
+        usual = None if made.topology.links else "proxy"
+        wire = bool(ON_THE_WIRE & drawn)
+        assert first == ("wire" if wire else usual)
+        # one cluster: the proxies of clients lead to the recorder
+        assert set(others) == {"wire" if wire and made.topology.links else usual}
         seen += [fault.fault for fault in made.schedule]
     assert set(seen) == set(named)
     assert sum(fault == "link-cut" for fault in seen) > len(seen) / 3
-    usual = GeneratorBounds(topologies=("A->B",))
-    assert not ON_THE_WIRE & set(usual.allowed)
+
+
+def test_faults_on_the_wire_are_drawn_where_clients_can_connect_through_recorders() -> None:
+    def drawn_on(*topologies: str) -> bool:
+        return ON_THE_WIRE.issubset(GeneratorBounds(topologies=topologies).allowed)
+
+    assert drawn_on("A->B", "A")
+    assert drawn_on("A{tls}->B{tls+scram}")
+    assert not drawn_on("A->B", "A{mtls}->B")
+    assert not drawn_on("A{tls}")  # its clients' path may get another certificate
+    scenario = generate(7, 1, Coverage(), GeneratorBounds(), guided=False)
+    assert not ON_THE_WIRE & set(of_scenario(scenario, GeneratorBounds()).allowed)

@@ -510,11 +510,11 @@ options = {{ {options} }}"""
         ),
         (
             '[[workload]]\ncommand = ["true"]\nhome = "A"\nstarts = "in:gone"',
-            "a program starts 'in:gone', and there is no such fault; write in: and the id of a",
+            "a workload starts 'in:gone', and there is no such fault; write in: and the id of a",
         ),
         (
-            '[[workload]]\nkind = "readers"\nhome = "A"\nstarts = "in:flap"',
-            "starts is of a program of your own, and readers is linkflap's; leave it out",
+            '[[workload]]\nkind = "readers"\nhome = "A"\nfolder = "there"',
+            "folder is of a program of your own, and readers is linkflap's; leave it out",
         ),
         (fault("program-repeated", "A"), 'no recorded program (record = "wire") connects'),
         (

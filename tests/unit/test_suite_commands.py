@@ -180,7 +180,7 @@ at = 1.0
         (DISKLESS, ["--mirrors", "shadow"], "--mirrors contradicts --like"),
         (DISKLESS, ["--clients", "java"], "--clients contradicts --like"),
         (DISKLESS, ["--kafka", "4.1.2"], "--kafka names 2, and all clusters of --like"),
-        (DISKLESS + STARTED, [], "a program that starts with a fault"),
+        (DISKLESS + STARTED, [], "a workload that starts with a fault"),
         (DISKLESS.replace('"A"', '"A->B"', 1) + BUDGET, [], "budgets of failovers"),
         (DISKLESS.replace('"A"', '"A@bootstrap:x:9092"', 1), [], "run already"),
     ],

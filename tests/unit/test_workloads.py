@@ -82,9 +82,15 @@ ADDRESS = "127.0.0.1:1"
 TOPICS = {"A.t": 3, "AB.t": 1, "B.t": 2}
 
 
-def made(writer: RunWriter, kind: str, names: ClientNames | None = None, **options: Option) -> Crew:
+def made(
+    writer: RunWriter,
+    kind: str,
+    names: ClientNames | None = None,
+    starts: str = "",
+    **options: Option,
+) -> Crew:
     return make(
-        WorkloadSpec(kind=kind, home="A", clients=4, options=options),
+        WorkloadSpec(kind=kind, home="A", clients=4, options=options, starts=starts),
         deployment=deployment(A=ADDRESS, B=ADDRESS, links={"*->A": "127.0.0.1:2"}),
         topics=TOPICS,
         writer=writer,
@@ -252,6 +258,20 @@ def test_producers_at_dead_clusters_alone_can_write_no_more(writer: RunWriter) -
 
 def test_workloads_that_were_never_started_can_be_stopped(writer: RunWriter) -> None:
     WorkloadClients([made(writer, "readers")], writer).stop()
+
+
+def test_clients_start_with_the_fault_that_they_name(writer: RunWriter) -> None:
+    crew = made(writer, "transactional", starts="in:cut")
+    clients = WorkloadClients([crew], writer)
+    clients.start()
+    clients.start_in("flap")
+    clients.pause("A")
+    assert crew.look() == 0
+    assert not any(member.state.alive for member in crew.members)
+    clients.start_in("cut")
+    eventually("begun", lambda: not crew.look() and all(m.state.alive for m in crew.members))
+    eventually("paused", lambda: not crew.look() and all(m.state.settled for m in crew.members))
+    clients.stop()
 
 
 def test_every_group_is_known_whether_its_workload_names_it_or_not() -> None:
@@ -656,6 +676,7 @@ def test_an_earlier_drain_does_not_count_for_later_ends() -> None:
 def workload(home: str, *, read: int | None = None, acknowledged: int = 0) -> Any:
     return SimpleNamespace(
         spec=SimpleNamespace(home=home),
+        started=True,
         read_on=lambda cluster: read if cluster == "A" else None,
         progress=lambda: SimpleNamespace(acknowledged=acknowledged),
     )
@@ -685,6 +706,7 @@ def test_the_kind_of_readers_with_the_fewest_records_counts(
 def group_workload(kind: str, home: str, cluster: str, **options: str | bool) -> Any:
     return SimpleNamespace(
         spec=WorkloadSpec(kind=kind, home=home, options=options),
+        started=True,
         members=[SimpleNamespace(state=SimpleNamespace(cluster=cluster))],
         progress=lambda: SimpleNamespace(acknowledged=0),
     )
