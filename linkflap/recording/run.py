@@ -231,14 +231,15 @@ def record(
     command: str,
     progress: Progress,
     keep: bool = False,
+    wire: WireRecording | None = None,
 ) -> Path:
     """Runs a scenario and returns its run directory, `folder`, which must not exist yet.
 
     Brokers' data folders are removed at the end, because the judged logs were captured; `keep`
-    leaves them. Raises InputError before anything is started, EnvironmentFailure or FaultError if
-    the machine or a process failed, and passes KeyboardInterrupt on. In every case run.json has the
-    status at the end; but wrong input, and a failed start before which nothing ran, leave no
-    directory.
+    leaves them. `wire` is what recorders write, if it is not what the scenario says. Raises
+    InputError before anything is started, EnvironmentFailure or FaultError if the machine or a
+    process failed, and passes KeyboardInterrupt on. In every case run.json has the status at the
+    end; but wrong input, and a failed start before which nothing ran, leave no directory.
     """
     check(scenario, runtime)
     scenario = replace(
@@ -257,7 +258,7 @@ def record(
             scenario.topology,
             folder=writer.logs,
             recorder=writer,
-            wire=on_the_wire(scenario, folder),
+            wire=wire or on_the_wire(scenario, folder),
         )
         if not keep:
             stack.callback(remove_data, deployment)

@@ -1,0 +1,52 @@
+"""Built-in scenarios, recorded both ways at once: by linkflap's own clients, and by recorders
+on the wire that these clients pass. The histories differ only as docs/own-application.md says, and
+the checks judge both alike."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from linkflap.chaos.scenarios import ScenarioRequest, scenario
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.verdict.judge import Judgement
+from tests.both_recordings import differences, judged, recorded_both_ways
+
+pytestmark = pytest.mark.nightly
+_DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "own-application.md"
+PLAYED: Final = [("link-flap", "shadow")]
+"""Scenarios, and their mirrors."""
+
+
+def known() -> set[str]:
+    """The classes of differences that the document explains."""
+    table = _DOCUMENT.read_text().partition("## A client and the wire")[2]
+    return set(re.findall(r"^\| ([^|`]+?) \|", table, re.MULTILINE)) - {"difference"}
+
+
+def judged_apart(own: Judgement, wire: Judgement) -> list[str]:
+    """The checks whose verdicts differ, although the wire shows what they examine."""
+    theirs = {check.name: check for check in wire.checks}
+    return [
+        f"{check.name}: {check.verdict} {check.reason}, on the wire {other.verdict} {other.reason}"
+        for check in own.checks
+        if (other := theirs[check.name]).verdict != check.verdict
+        and not (other.verdict == "not due" and _shows_nothing(check.name))
+    ]
+
+
+def _shows_nothing(check: str) -> bool:
+    return REGISTRY[check].wire.startswith(("Nothing", "Nobody"))
+
+
+@pytest.mark.parametrize(("name", "mirror"), PLAYED)
+def test_both_recordings_of_a_scenario_agree(name: str, mirror: str, tmp_path: Path) -> None:
+    asked = ScenarioRequest(seed=secrets.randbits(32), mirror=mirror)
+    own, wire = recorded_both_ways(scenario(name, asked), tmp_path)
+    found = differences(own, wire)
+    assert {which: count for which, count in found.items() if which not in known()} == {}
+    assert judged_apart(judged(own), judged(wire)) == []
