@@ -21,7 +21,7 @@ from linkflap.harness.model.events import Event, Kind, stamped
 from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
 from linkflap.harness.rundir import EventLog
-from linkflap.harness.runtimes import RUNTIMES, runtime
+from linkflap.harness.runtimes import RUNTIMES, probe, runtime
 from linkflap.harness.runtimes.disks import SlowDisk, SmallDisk
 from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.harness.wire import messages
@@ -251,30 +251,10 @@ def _skip_without(disk: SlowDisk | SmallDisk) -> None:
 
 def active_controller(cluster: Cluster) -> int:
     """Asks the quorum, because metadata responses name any broker as the controller."""
-    m = messages.request("describe_quorum", 2)
-    body = m.DescribeQuorumRequest(
-        topics=(
-            m.TopicData(
-                topic_name="__cluster_metadata", partitions=(m.PartitionData(partition_index=0),)
-            ),
-        )
-    )
-
-    async def ask() -> int:
-        connection = Connection(
-            next(b.client_address for b in cluster.brokers.values() if b.state == "running")
-        )
-        try:
-            return int(
-                (await connection.call("describe_quorum", 2, body))
-                .topics[0]
-                .partitions[0]
-                .leader_id
-            )
-        finally:
-            connection.close()
-
-    return asyncio.run(ask())
+    address = next(b.client_address for b in cluster.brokers.values() if b.state == "running")
+    found = probe.quorum(address)
+    assert found is not None
+    return found.leader
 
 
 def pending(cluster: Cluster) -> list[str]:

@@ -25,6 +25,7 @@ from typing import Final
 
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Access, Address, NoAnswer, access_to, host_and_port
+from linkflap.harness.wire.connection import quorum_request
 from linkflap.harness.wire.messages import Message
 from linkflap.harness.wire.peer import BlockingConnection
 
@@ -149,11 +150,8 @@ def seen_brokers(address: str) -> frozenset[int]:
 def quorum(address: str) -> Quorum | None:
     """The quorum, which the broker at `address` asks the active controller for; None while it does
     not answer."""
-    m = messages.request("describe_quorum", 0)
-    partitions = (m.PartitionData(partition_index=0),)
-    topics = (m.TopicData(topic_name="__cluster_metadata", partitions=partitions),)
     try:
-        response = _asked(address, "describe_quorum", 0, m.DescribeQuorumRequest(topics=topics))
+        response = _asked(address, "describe_quorum", 0, quorum_request())
     except NoAnswer:
         return None
     for topic in response.topics:

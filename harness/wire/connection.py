@@ -106,11 +106,20 @@ class Connection:
             self._stream = None
 
 
+def quorum_request() -> Message:
+    """DescribeQuorum v0 (KIP-595)."""
+    m = messages.request("describe_quorum", 0)
+    partitions = (m.PartitionData(partition_index=0),)
+    topics = (m.TopicData(topic_name="__cluster_metadata", partitions=partitions),)
+    return m.DescribeQuorumRequest(topics=topics)
+
+
 class AnyOf:
     """Several nodes that can each answer. Asks the one that answered last, then the others."""
 
     def __init__(self, addresses: Iterable[str]) -> None:
         self._connections = [Connection(address) for address in addresses]
+        self._active: Connection | None = None
 
     @property
     def addresses(self) -> list[str]:
@@ -132,15 +141,30 @@ class AnyOf:
         self, api: str, version: int, body: Message, *, within: float = 2.0
     ) -> Message:
         """The answer of the active controller, looked for among the nodes. Raises Unanswered while
-        there is none."""
+        there is none.
+
+        A controller that is not active logs such a request as an error of its own; DescribeQuorum
+        it does not log.
+        """
         for _ in range(3 * len(self._connections)):
-            answer = await self.call(api, version, body, within=within)
-            result = answer if hasattr(answer, "error_code") else answer.responses[0]
-            if result.error_code != Error.not_controller:
-                return answer
+            if await self._leads_the_quorum(within=within):
+                answer = await self.call(api, version, body, within=within)
+                result = answer if hasattr(answer, "error_code") else answer.responses[0]
+                if result.error_code != Error.not_controller:
+                    self._active = self._connections[0]
+                    return answer
+            self._active = None
             self.turn()
             await asyncio.sleep(0.05)
         raise Unanswered(f"none of {', '.join(self.addresses)} is the active controller")
+
+    async def _leads_the_quorum(self, *, within: float) -> bool:
+        """False if the node that is asked next says that another leads the quorum."""
+        if len(self._connections) == 1 or self._connections[0] is self._active:
+            return True
+        answer = await self.call("describe_quorum", 0, quorum_request(), within=within)
+        errors = {answer.error_code, *(p.error_code for t in answer.topics for p in t.partitions)}
+        return Error.not_leader_or_follower not in errors
 
     def turn(self) -> None:
         """Asks another node next."""
