@@ -465,7 +465,7 @@ def test_a_command_runs_once_while_links_break_and_its_failure_is_the_exit_code(
     examined = {each["name"]: each["examined"] for each in judged["checks"]}
     assert examined["lost-write"] == {"A/native": 3200}  # orders, and invoices in its own topic
     assert examined["byte-equality"]["B/mirrored"] > 400
-    assert examined["fault-bite"] == {"run/faults": 6}
+    assert examined["fault-bite"] == {"run/faults": 8}
     (recording,) = (each for each in judged["checks"] if each["name"] == "recording")
     assert "topic scratch was deleted on A by a program, and is not judged" in recording["reason"]
     assert examined["unseen"].keys() == {"A/native", "B/mirrored"}
