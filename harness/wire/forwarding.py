@@ -318,6 +318,7 @@ class _OneSide(asyncio.BufferedProtocol):
         self._hold(0)
         other, self.other, self.transport = self.other, None, None
         if other is not None and other.transport is not None:
+            other._hold(0)
             other.transport.close()
 
 

@@ -808,6 +808,34 @@ def test_messages_with_a_wrong_byte_pass(wire: Wire, api: str, does: Does) -> No
             program.ended()
 
 
+@pytest.mark.parametrize("version", range(3, 14))
+def test_a_produce_of_too_many_partitions_is_not_decoded(wire: Wire, version: int) -> None:
+    m = messages.request("produce", version)
+
+    def encoded(topics: int, partitions: int, size: int) -> memoryview:
+        part = m.PartitionProduceData(index=0, records=bytes(size))
+        name = {"topic_id": ID} if version >= 13 else {"name": "topic"}
+        topic = m.TopicProduceData(**name, partition_data=(part,) * partitions)
+        body = m.ProduceRequest(
+            transactional_id="x",
+            acks=-1,
+            timeout=timedelta(seconds=1),
+            topic_data=(topic,) * topics,
+        )
+        frame = messages.encode_request("produce", version, 5, "shop", body)
+        return memoryview(frame)[LENGTH.size :]
+
+    large = encoded(3, 7, 100_000)
+    assert messages.parts_of_produce(large, version) == 3 * (1 + 7)
+    assert messages.decode_request("produce", version, large).acks == -1
+    for topics, partitions in ((1, 60_000), (30_000, 1)):
+        many = encoded(topics, partitions, 0)
+        with pytest.raises(Malformed, match="more than 20000 partitions"):
+            messages.decode_request("produce", version, many)
+    with pytest.raises(Malformed):
+        messages.parts_of_produce(large[:-3], version)
+
+
 def oldest(api: str) -> int:
     package = import_module(f"kio.schema.{api}")
     return min(int(found.name[1:]) for found in pkgutil.iter_modules(package.__path__))
