@@ -53,7 +53,7 @@ def _around(about: OptionAbout, rng: random.Random) -> Option | None:
 
 
 def of_mirror(kind: str, rng: random.Random) -> Mapping[str, Option]:
-    """Options of a mirror, with values for which its guarantee holds (`Kind.sound`)."""
+    """Options of a mirror, with values for which its guarantee holds (`MirrorKind.sound`)."""
     return {
         option: rng.choice(values)
         for option, values in MIRRORS[kind].sound.items()

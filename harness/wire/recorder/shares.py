@@ -37,7 +37,6 @@ SHARES: Final[Mapping[int, str]] = {
     78: "share_fetch",
     79: "share_acknowledge",
 }
-_GAP: Final = 0
 _TYPES: Final[Mapping[int, tuple[PollKind, PollKind]]] = {
     1: ("accept", "accepted"),
     2: ("release", "released"),
