@@ -47,7 +47,7 @@ from linkflap.harness.model.events import (
     SettingsSampled,
 )
 from linkflap.harness.model.history import GroupOffset, Watermark
-from linkflap.harness.model.protocols import Cluster, Deployment, Recorder
+from linkflap.harness.model.protocols import Cluster, Deployment, Recorder, is_running
 from linkflap.harness.model.security import entered_by
 from linkflap.harness.model.threads import Background, stop_all
 from linkflap.harness.model.topology import ANY_NAME, TopicPartition, is_data_topic
@@ -62,6 +62,21 @@ INTERVAL: Final = 1.0
 AGAIN: Final = int(5e9)
 """Nanoseconds after which a replica is recorded again, although it did not change."""
 ANSWER_WITHIN: Final = 2.0
+Runs = Callable[[str], bool]
+"""Whether a broker of a cluster runs. A cluster that did not answer is asked again only then: each
+question to a dead one takes `ANSWER_WITHIN`, and what runs waits for the answer."""
+
+
+def runs_in(deployment: Deployment) -> Runs:
+    """Answered by the deployment; True where its runtime cannot report which brokers run."""
+
+    def runs(cluster: str) -> bool:
+        try:
+            return is_running(deployment.clusters[cluster])
+        except EnvironmentFailure:
+            return True
+
+    return runs
 
 
 class ReplicaSampler(Background):
@@ -287,10 +302,11 @@ class ClusterSampler(Background):
         interval: float = BOUNDS_INTERVAL,
         finds: bool = False,
         beside: Callable[[Mapping[TopicPartition, Watermark]], None] = lambda _: None,
+        runs: Runs = lambda _: True,
     ) -> None:
         super().__init__(f"the sampler of {cluster}", self._watch)
         self.cluster = cluster
-        self._beside = beside
+        self._beside, self._runs = beside, runs
         self.errors = self.samples = 0
         self.latest: Mapping[TopicPartition, Watermark] = {}
         self._topics, self._interval, self._finds = topics, interval, finds
@@ -317,6 +333,9 @@ class ClusterSampler(Background):
     def _watch(self) -> None:
         admin, answers = AdminClient(self._config), True
         while not self.stopping.wait(self._interval):
+            if not answers and not self._runs(self.cluster):
+                self.errors += 1
+                continue
             if not answers:
                 # A broker that answers other clients may still owe this one an answer, so the
                 # sampler waits as long as a slow machine needs.
@@ -324,7 +343,7 @@ class ClusterSampler(Background):
             answers = self._sampled(admin)
         # Members may have committed since the last sample of groups, and not commit again.
         self._groups.sample_next()
-        if not answers:
+        if not answers and self._runs(self.cluster):
             admin = AdminClient(self._config)
             answers = self._sampled(admin)
         if answers:
@@ -454,7 +473,7 @@ class ClusterSampler(Background):
 class WatermarkSampler:
     """Samplers of several clusters, and the stall watch. `bootstraps` is cluster -> bootstrap
     servers of its own listeners. `finds`: whether newly found topics are sampled too. `beside`: a
-    function called after each sample of a cluster."""
+    function called after each sample of a cluster. `runs`: whether a broker of a cluster runs."""
 
     def __init__(
         self,
@@ -466,6 +485,7 @@ class WatermarkSampler:
         interval: float = BOUNDS_INTERVAL,
         finds: bool = False,
         beside: Mapping[str, Callable[[Mapping[TopicPartition, Watermark]], None]] | None = None,
+        runs: Runs = lambda _: True,
     ) -> None:
         self.clusters = {
             name: ClusterSampler(
@@ -477,6 +497,7 @@ class WatermarkSampler:
                 interval=interval,
                 finds=finds,
                 beside=(beside or {}).get(name, lambda _: None),
+                runs=runs,
             )
             for name, bootstrap in bootstraps.items()
         }
@@ -505,9 +526,15 @@ class SettingsSampler(Background):
     stopped."""
 
     def __init__(
-        self, bootstraps: Mapping[str, str], topics: Mapping[str, int], recorder: Recorder
+        self,
+        bootstraps: Mapping[str, str],
+        topics: Mapping[str, int],
+        recorder: Recorder,
+        *,
+        runs: Runs = lambda _: True,
     ) -> None:
         super().__init__("the sampler of topics' settings", self._watch)
+        self._runs = runs
         self._bootstraps, self._topics, self._recorder = bootstraps, topics, recorder
         self._last: dict[tuple[str, str], Mapping[str, str]] = {}
         self._answered = dict.fromkeys(bootstraps, 0)
@@ -526,6 +553,8 @@ class SettingsSampler(Background):
         """Whether the cluster answered. If not, the next request uses a new client: a client keeps
         asking the broker that it took for the controller, for minutes after that broker has left
         (as a shadow does at its failover)."""
+        if cluster not in self._admins and not self._runs(cluster):
+            return False
         admin = self._admins.pop(cluster, None) or AdminClient(quiet(self._bootstraps[cluster]))
         answered = self._sample(cluster, admin, last=last)
         if answered:

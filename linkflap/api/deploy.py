@@ -283,10 +283,11 @@ class _Session:
             home.create_topic(topic, partitions=partitions)
         bootstraps = {name: cluster.bootstrap for name, cluster in deployment.clusters.items()}
         groups = workloads.groups(scenario.workloads)
+        runs = samplers.runs_in(deployment)
         sampler = self._sampler = samplers.WatermarkSampler(
-            bootstraps, self._topics, writer, groups=groups
+            bootstraps, self._topics, writer, groups=groups, runs=runs
         )
-        self._settings = SettingsSampler(bootstraps, self._topics, writer)
+        self._settings = SettingsSampler(bootstraps, self._topics, writer, runs=runs)
         crews = make_all(
             [w for w in scenario.workloads if not w.command],  # the caller starts its programs
             deployment=deployment,

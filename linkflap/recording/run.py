@@ -297,6 +297,7 @@ def perform(
     )
     replicas = list(of_replicas.values()) if in_brokers else []
     leads = guarantee.keeps_journal and not in_brokers
+    runs = samplers.runs_in(deployment)
     sampler = samplers.WatermarkSampler(
         bootstraps,
         topics,
@@ -304,8 +305,9 @@ def perform(
         groups=workloads.groups(scenario.workloads),
         finds=scenario.topology.any_names,
         beside={name: each.beside for name, each in of_replicas.items() if leads},
+        runs=runs,
     )
-    settings = SettingsSampler(bootstraps, topics, writer)
+    settings = SettingsSampler(bootstraps, topics, writer, runs=runs)
     clients = WorkloadClients(
         make_all(
             scenario.workloads,
@@ -355,11 +357,12 @@ def perform(
     clients.start()
     _play(scenario, world, player, watch, progress)
     _phase(writer, progress, "waiting for progress")
-    await_progress(world, scenario, watch)
+    await_progress(world, scenario, watch, since=player.last_ended)
     _phase(writer, progress, "settling")
     clients.stop_producers()
     drain(world, _made_before(scenario, world), watch, died=bystanders.mirrors)
     clients.stop()
+    settings.ask_to_stop()
     # Before the watermarks: what a replica had counts only before the last sample of its leader.
     stop_all(replicas)
     sampler.stop()

@@ -349,14 +349,17 @@ class _Client:
         ]
 
 
-def await_progress(world: RunWorld, scenario: Scenario, watch: Callable[[], bool]) -> None:
+def await_progress(
+    world: RunWorld, scenario: Scenario, watch: Callable[[], bool], *, since: int | None
+) -> None:
     """Returns when every client with work has made progress, or its time is over. Records a
-    `ClientStalled` for each that did not. `watch` is called at every look; False."""
+    `ClientStalled` for each that did not. `watch` is called at every look; False. `since`: the end
+    of the last fault (nanoseconds); None: there was none."""
     clients = [each for each in _clients(world, scenario) if each.within > 0]
     if not clients:
         return
     began = now()
-    settled = began + int(SAMPLED_WITHIN * 1e9)
+    settled = max(began, (since or 0) + int(SAMPLED_WITHIN * 1e9))
     begun = False
 
     def over() -> bool:

@@ -145,6 +145,26 @@ def test_a_client_that_gets_no_answer_is_replaced(monkeypatch: pytest.MonkeyPatc
     assert (rows[0].topic, rows[0].high_watermark) == ("t", 7)
 
 
+def test_a_cluster_that_does_not_run_is_asked_again_by_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Client] = []
+
+    def client(_: object) -> Client:
+        made.append(Client(stuck=True))
+        return made[-1]
+
+    monkeypatch.setattr(samplers, "AdminClient", client)
+    writer = SimpleNamespace(watermarks=lambda _: Rows(), groups=lambda _: Rows())
+    sampler = ClusterSampler(
+        "B", "h:1", {"t": 1}, [], cast(RunWriter, writer), interval=0.01, runs=lambda _: False
+    )
+    sampler.start()
+    eventually("samples without an answer", lambda: sampler.errors >= 3)
+    sampler.stop()
+    assert len(made) == 1
+
+
 def test_a_cluster_that_answers_nobody_has_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sampled(monkeypatch, [True], asked=3) == []
 
@@ -205,3 +225,15 @@ def test_another_client_asks_where_one_got_no_answer(
 
 def test_a_cluster_that_does_not_answer_gives_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stopped_at_once(monkeypatch) == []
+
+
+def test_settings_of_a_cluster_that_does_not_run_are_asked_of_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(samplers, "AdminClient", None)
+    rows: Any = SettingRows()
+    sampler = samplers.SettingsSampler({"A": "h:1"}, {"t": 1}, rows, runs=lambda _: False)
+    sampler.ask_to_stop()
+    sampler.start()
+    sampler.stop()
+    assert rows.rows == []
