@@ -9,13 +9,14 @@ import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from linkflap.harness import workloads
-from linkflap.harness.model.history import Operation
+from linkflap.harness.model.history import Fetched, Operation
 from linkflap.harness.model.protocols import WireRecording
 from linkflap.harness.model.scenario import COMMAND, Scenario, WorkloadSpec
 from linkflap.harness.rundir import RunReader
@@ -23,7 +24,9 @@ from linkflap.harness.rundir.files import write_document
 from linkflap.recording.run import record
 from linkflap.report.progress import shown_on
 from linkflap.spark_verify.checks import finding_rows
+from linkflap.spark_verify.read.pieces import PARTS, history_rows
 from linkflap.spark_verify.read.plan import plan
+from linkflap.spark_verify.read.rows import damage_in, damage_of
 from linkflap.spark_verify.verdict.judge import Judgement, judge
 from linkflap.spark_verify.verify import checks_of, with_inputs
 from tests.run_copy import seal, views
@@ -87,7 +90,10 @@ def _as_programs(scenario: Scenario) -> Iterator[WorkloadSpec]:
 def judged(root: Path) -> Judgement:
     """A run directory, judged in this process."""
     planned, checks = plan(root), with_inputs(root, checks_of(root))
-    seen, rows = list(views(root, planned)), list[finding_rows.FindingRow]()
+    seen = list(views(root, planned))
+    of_history = (damage_in(history_rows(root, part)) for part in PARTS)
+    damage = [*planned.damage, *chain(*of_history), *chain(*map(damage_of, seen))]
+    rows = [finding_rows.damaged(planned.run, each.path, each.reason) for each in damage]
     for check in checks:
         found = [row for view in seen for row in finding_rows.examine(check, view)]
         partial = [row for row in found if row.finding == "partial"]
@@ -231,14 +237,22 @@ Reader = tuple[str, str, str, int]
 
 
 def _shown(run: RunReader) -> Mapping[Reader, set[int]]:
-    """The offsets that each reader got."""
+    """The offsets that each reader got. Relays have them in their operations."""
     found = defaultdict[Reader, set[int]](set)
+
+    def add(name: str, cluster: str, part: Fetched) -> None:
+        for _, start, count in part.runs:
+            offsets = range(start, start + count)
+            found[name, cluster, part.topic, part.partition].update(offsets)
+
     for row in run.polls()[0]:
         client = row.reader.removesuffix(" (wire)").removeprefix("linkflap.assigned.")
         for part in row.fetched if row.kind == "poll" else ():
-            for _, start, count in part.runs:
-                key = row.group or client, row.cluster, part.topic, part.partition
-                found[key].update(range(start, start + count))
+            add(row.group or client, row.cluster, part)
+    for operation in _last(run).values():
+        for group in operation.sends:
+            if group.made_from is not None:
+                add(operation.group, operation.cluster, group.made_from)
     return found
 
 
@@ -255,12 +269,19 @@ def _of_polls(own: RunReader, wire: RunReader) -> Counter[str]:
 
 
 def _committed(run: RunReader) -> set[tuple[str, str, str, int, int]]:
-    """The offsets that groups committed, outside of transactions."""
+    """The offsets that groups committed, also in transactions."""
+    polls = (
+        (r.group, r.cluster, p) for r in run.polls()[0] if r.kind == "commit" for p in r.fetched
+    )
+    relayed = (
+        (row.group, row.cluster, group.made_from)
+        for row in _last(run).values()
+        for group in row.sends
+        if group.made_from is not None and _ended(row) == "commit ok"
+    )
     return {
-        (row.group, row.cluster, part.topic, part.partition, part.position)
-        for row in run.polls()[0]
-        if row.kind == "commit"
-        for part in row.fetched
+        (group, cluster, part.topic, part.partition, part.position)
+        for group, cluster, part in (*polls, *relayed)
     }
 
 
