@@ -1000,7 +1000,7 @@ def test_the_end_of_the_next_transaction_says_nothing_of_one_whose_end_was_refus
     next_at = 2 if carried_out else 1
     wire.written(program, wire.produce(program, transactional(b"y", sequence=1)), next_at)
     wire.ended(program, wire.end(program, commit=commit))
-    assert [(s.ending, s.outcome) for s in wire.sends()] == [("open", "info"), (taken_for, "ok")]
+    assert [(s.ending, s.outcome) for s in wire.sends()] == [("commit", "info"), (taken_for, "ok")]
 
     def found(ending: str) -> set[str]:
         made = Log("A").data(-1, pid=7, sequence=0, transactional=True)

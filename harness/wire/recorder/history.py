@@ -244,7 +244,8 @@ class WireHistory:
         if current is not None and current.epoch == epoch and not current.end_asked:
             return current
         if current is not None and current.epoch == epoch:
-            current.ending = "open"  # if that EndTxn was not carried out, the next one ends both
+            # if that EndTxn was not carried out, the next one ends both, perhaps with a commit
+            current.ending = "commit"
         self._leave(producer)
         producer.transaction = AskedOperation(
             producer=producer,
