@@ -133,7 +133,14 @@ class _Deployed(AbstractContextManager["World"]):
             session = self._session = _Session(
                 scenario, deployment, writer, self._run.runtime, self._topics, stack, self._exits
             )
-            world = World(deployment, session.inner, session.faults, self._folder, self._end)
+            world = World(
+                deployment,
+                session.inner,
+                session.faults,
+                self._folder,
+                self._end,
+                recorded=bool(scenario.recorded_topics),
+            )
             session.start()
             self._stack = stack.pop_all()
         return world

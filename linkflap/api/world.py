@@ -72,8 +72,10 @@ class World:
         faults: Faults,
         folder: Path,
         end: Callable[[], None],
+        *,
+        recorded: bool,
     ) -> None:
-        self.folder = folder
+        self.folder, self._recorded = folder, recorded
         self.judged = False
         """Whether `verify` gave a verdict."""
         self._end = end
@@ -114,7 +116,7 @@ class World:
         """The bootstrap servers of a cluster for clients that are recorded on the wire. Raises
         InputError."""
         self.cluster(name)
-        if not self._deployment.recorders:
+        if not self._recorded:  # there may be recorders for faults alone
             raise InputError('nothing is recorded on the wire here; deploy with record="wire"')
         return self._deployment.recorders[name].bootstrap
 

@@ -18,12 +18,15 @@ import pytest
 from confluent_kafka import Message
 
 import linkflap
+from linkflap.api.faults import Faults
 from linkflap.api.own_clients import OwnClient, OwnClients
 from linkflap.api.runs import Judged
+from linkflap.api.world import World
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import OWN_PRODUCER
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads.incarnation import InvokedOperation
+from linkflap.recording.world import RunWorld
 from tests.command_line import ran
 from tests.scenarios import scenario_of
 
@@ -41,15 +44,23 @@ RECORDED = {"record": "wire", "topics": {"A.orders": 1}}
 def test_producers_of_its_own_are_refused_only_where_their_topics_are_recorded(
     tmp_path: Path, recorded: bool
 ) -> None:
-    """There may be recorders for faults alone."""
+    """There may be recorders for faults alone, whose addresses are not given out."""
     writer = RunWriter(tmp_path / "run", Run.begun(scenario_of("A"), "process"))
-    deployment = cast(Deployment, SimpleNamespace(recorders={"A": None}, clusters={}, links={}))
+    deployment = cast(
+        Deployment,
+        SimpleNamespace(recorders={"A": SimpleNamespace(bootstrap="at-A")}, clusters={"A": None}),
+    )
     clients = OwnClients((), writer, deployment, groups=[], topics={}, recorded=recorded)
     mine = cast(OwnClient, SimpleNamespace(let_go=lambda: None))
+    inner = cast(RunWorld, SimpleNamespace(stopping=False))
+    world = World(deployment, inner, cast(Faults, None), tmp_path, lambda: None, recorded=recorded)
     refused = pytest.raises(linkflap.InputError, match="is for other clients")
+    unrecorded = pytest.raises(linkflap.InputError, match="nothing is recorded on the wire")
     try:
         with refused if recorded else nullcontext():
             assert clients.take_in(mine, OWN_PRODUCER) == f"{OWN_PRODUCER}-1"
+        with nullcontext() if recorded else unrecorded:
+            assert world.recorded("A") == "at-A"
     finally:
         clients.let_go()
         writer.close("finished")
