@@ -109,8 +109,8 @@ def judged(root: Path) -> Judgement:
 UNHEARD: Final = "an acknowledgement that its client did not hear"
 Spot = tuple[str, str, int, int]
 """A cluster, topic, partition and offset."""
-Batch = tuple[str, int, int, int, int]
-"""A topic, partition, producer id, epoch and sequence."""
+Batch = tuple[str, str, int, int, int, int]
+"""A cluster, topic and partition, and a producer id, epoch and sequence."""
 
 
 def differences(own: Path, wire: Path) -> Counter[str]:
@@ -133,7 +133,7 @@ def _names(own: Path) -> Mapping[Batch, int]:
                     int(batches.producer_epoch[row]),
                     int(batches.base_sequence[row]),
                 )
-                found[seen.topic, seen.partition, *identity] = int(records.uid[first])
+                found[log.cluster, seen.topic, seen.partition, *identity] = int(records.uid[first])
     return found
 
 
@@ -196,7 +196,8 @@ def _pairs(
     same, found = defaultdict[int, set[int]](set), Counter[str]()
     for row in theirs.values():
         for batch in row.sends:
-            key = batch.topic, batch.partition, row.producer_id, row.producer_epoch, batch.sequence
+            identity = row.producer_id, row.producer_epoch, batch.sequence
+            key = row.cluster, batch.topic, batch.partition, *identity
             mine = planned.get(names.get(key, -1))
             if mine is not None:
                 same[row.number].add(mine)

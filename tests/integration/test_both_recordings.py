@@ -18,7 +18,12 @@ from tests.both_recordings import differences, judged, recorded_both_ways
 
 pytestmark = pytest.mark.nightly
 _DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "own-application.md"
-PLAYED: Final = [("link-flap", "shadow")]
+PLAYED: Final = [
+    ("link-flap", "shadow"),
+    ("link-flap", "mm2"),
+    ("failback-divergence", "shadow"),
+    ("client-kill", "shadow"),
+]
 """Scenarios, and their mirrors."""
 
 
