@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -116,17 +117,21 @@ class Child:
     @property
     def paused(self) -> bool:
         try:
-            return self.alive and psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
+            return self.alive and _stopped(self._seen)
         except psutil.NoSuchProcess:
             return False
+
+    @cached_property
+    def _seen(self) -> psutil.Process:
+        """Made once: a new one reads when the process began, which takes longer than its status."""
+        return psutil.Process(self.pid)
 
     @property
     def any_suspended(self) -> bool:
         """Whether the process, or one that it started, is stopped (SIGSTOP), whoever did that."""
         try:
-            own = psutil.Process(self.pid)
             return self.alive and any(
-                _stopped(each) for each in (own, *own.children(recursive=True))
+                _stopped(each) for each in (self._seen, *self._seen.children(recursive=True))
             )
         except psutil.NoSuchProcess:
             return False
