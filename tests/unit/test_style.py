@@ -101,11 +101,12 @@ _SLOW = {"hypothesis", "numba", "pandas", "pyarrow", "pyspark"}
 @pytest.mark.parametrize(
     ("module", "unwanted"),
     [
-        ("linkflap.recording.run", _SLOW),
+        ("linkflap.cli.commands", {*_SLOW, "numpy", "confluent_kafka", "linkflap.chaos"}),
+        ("linkflap.recording.run", {*_SLOW, "linkflap.spark_verify"}),
         ("linkflap.harness.mirrors.shadow.__main__", {*_SLOW, "numpy", "confluent_kafka"}),
     ],
 )
-def test_a_process_of_a_run_imports_no_more_than_it_needs(module: str, unwanted: set[str]) -> None:
+def test_a_process_imports_no_more_than_it_needs(module: str, unwanted: set[str]) -> None:
     program = f"import {module}, sys; print(*sys.modules)"
     loaded = ran([sys.executable, "-c", program], check=True).stdout.split()
     assert module in loaded
