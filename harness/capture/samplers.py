@@ -515,11 +515,6 @@ class WatermarkSampler:
         """Returns when every thread is gone; safe to call twice."""
         stop_all([*self.clusters.values(), self._stalls])
 
-    @property
-    def errors(self) -> Mapping[str, int]:
-        """Per cluster, the number of unanswered samples."""
-        return {name: cluster.errors for name, cluster in self.clusters.items()}
-
 
 class SettingsSampler(Background):
     """Samples the topics of several clusters (`bootstraps`: cluster -> addresses), until
