@@ -23,8 +23,12 @@ PLAYED: Final = [
     ("link-flap", "mm2"),
     ("failback-divergence", "shadow"),
     ("client-kill", "shadow"),
+    ("relay", "shadow"),
 ]
 """Scenarios, and their mirrors."""
+ANEW: Final = "skipped-by-truncation"
+"""A reader that stays where it was has a new connection after its broker was down: on the wire it
+begins anew."""
 
 
 def known() -> set[str]:
@@ -34,14 +38,25 @@ def known() -> set[str]:
 
 
 def judged_apart(own: Judgement, wire: Judgement) -> list[str]:
-    """The checks whose verdicts differ, although the wire shows what they examine."""
+    """The checks whose verdicts differ, although the wire shows what they examine, and anomalies
+    that only one of the two has."""
     theirs = {check.name: check for check in wire.checks}
-    return [
+    nothing = {n for n, c in theirs.items() if c.verdict == "not due" and _shows_nothing(n)}
+    apart = [
         f"{check.name}: {check.verdict} {check.reason}, on the wire {other.verdict} {other.reason}"
         for check in own.checks
-        if (other := theirs[check.name]).verdict != check.verdict
-        and not (other.verdict == "not due" and _shows_nothing(check.name))
+        if (other := theirs[check.name]).verdict != check.verdict and check.name not in nothing
     ]
+    only = _anomalies(own, but=nothing) ^ _anomalies(wire, but=nothing)
+    return [*apart, *(f"only one has {each}" for each in sorted(only) if each[1] != ANEW)]
+
+
+def _anomalies(judgement: Judgement, *, but: set[str]) -> set[tuple[str, str, str, str, int]]:
+    return {
+        (a.check, a.kind, a.cluster, f"{a.topic}-{a.partition}", a.offset)
+        for a in judgement.anomalies
+        if a.check not in but
+    }
 
 
 def _shows_nothing(check: str) -> bool:
