@@ -3,7 +3,8 @@ offset.
 
 Programs of the user's write records without linkflap's header. With `record = "wire"` a batch is
 identified by its producer id, epoch, first sequence and number of records, on the cluster whose
-clients wrote it; where a mirror maps producer ids, by the id at the source. A batch without a
+clients wrote it; where a mirror maps producer ids, by the id at the source. Where a client has used
+these numbers for several batches, by the CRC too. A batch without a
 producer id is identified by its acknowledged offset if its CRC is that of the produced batch, or by
 its CRC alone if no offset was acknowledged. (Brokers that rewrite batches, for instance for
 LogAppendTime, change every CRC: then the offset alone counts.) Equal batches without an
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -55,17 +57,20 @@ class _Name:
 class _Asked:
     """The batches that the clients of one cluster produced."""
 
-    by_sequence: dict[tuple[int, int, int, int], _Name] = field(default_factory=dict)
+    by_sequence: dict[tuple[int, int, int, int], dict[int, _Name]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     by_offset: dict[int, tuple[int, int, _Name]] = field(default_factory=dict)
     by_crc: dict[tuple[int, int], list[_Name]] = field(default_factory=lambda: defaultdict(list))
     again: dict[tuple[int, int], list[_Name]] = field(default_factory=lambda: defaultdict(list))
     rewritten: bool = True
+    crcs: set[int] = field(default_factory=set)
 
     def add(self, send: Send) -> None:
         name, size = _Name(uid=send.first_uid, operation=send.number), len(send.offsets)
         if send.producer_id != _NO_ID:
             key = send.producer_id, send.producer_epoch, send.sequence, size
-            self.by_sequence.setdefault(key, name)
+            self.by_sequence[key].setdefault(send.crc, name)
         elif size and send.offsets[0] >= 0:
             self.by_offset[int(send.offsets[0])] = send.crc, size, name
             self.again[send.crc, size].append(name)
@@ -73,8 +78,10 @@ class _Asked:
             self.by_crc[send.crc, size].append(name)
 
     def look_at(self, replica: Replica) -> None:
-        """Finds out whether the cluster's brokers rewrite batches."""
+        """Finds out which of the batches the cluster's log has, and whether its brokers rewrite
+        them."""
         batches = replica.batches
+        self.crcs.update(batches.crc.tolist())
         for offset, crc in zip(batches.base_offset.tolist(), batches.crc.tolist(), strict=True):
             there = self.by_offset.get(offset)
             if there is not None and there[0] == crc:
@@ -87,12 +94,14 @@ class _Asked:
         """The name of a batch, if these clients produced it. `identity`: producer id, epoch, first
         sequence."""
         if identity[0] != _NO_ID:
-            return self.by_sequence.get((*identity, size))
-        there = self.by_offset.get(offset)
-        if there is not None and there[1] == size and (self.rewritten or there[0] == crc):
-            return there[2]
-        equal = self.by_crc.get((crc, size), []) or self.again.get((crc, size), [])
-        return equal[0] if len(equal) == 1 else None
+            equal = self.by_sequence.get((*identity, size), {})
+            there = (each for of, each in equal.items() if of in self.crcs)
+            return equal.get(crc) or next(chain(there, equal.values()), None)
+        at = self.by_offset.get(offset)
+        if at is not None and at[1] == size and (self.rewritten or at[0] == crc):
+            return at[2]
+        same = self.by_crc.get((crc, size), []) or self.again.get((crc, size), [])
+        return same[0] if len(same) == 1 else None
 
 
 def named_on_the_wire(seen: PartitionView) -> PartitionView:

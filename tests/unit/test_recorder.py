@@ -1014,6 +1014,52 @@ def test_the_end_of_the_next_transaction_says_nothing_of_one_whose_end_was_refus
     assert found("abort" if commit else "commit")
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_transaction_with_the_sequences_of_an_aborted_one_is_lost_where_the_log_has_that(
+    wire: Wire, mapped: bool
+) -> None:
+    """docs/findings/librdkafka-reused-sequences.md: a broker takes the second batch for a repeat,
+    and acknowledges it where the first one is."""
+    first = wire.connection()
+    wire.produce(first, transactional(b"x"))
+    first.ended()
+    program = wire.connection()
+    wire.ended(program, wire.end(program, commit=False))
+    wire.written(program, wire.produce(program, transactional(b"y")), 0)
+    wire.ended(program, wire.end(program, commit=True))
+    crcs = list(dict.fromkeys(send.crc for send in wire.sends()))
+    assert len(crcs) == 2
+
+    def found(crc: int, *endings: str) -> set[str]:
+        a, b = Log("A"), Log("B")
+        for log, pid, theirs in ((a, 7, crc), (b, -9 if mapped else 7, 1 if mapped else crc)):
+            log.data(-1, pid=pid, sequence=0, crc=theirs, transactional=True)
+            for ending in endings:
+                log.marker(ending, pid=pid)
+        seen = view([a, b], sends=wire.sends(), mirror_kind="shadow", mirror=how)
+        seen = named_on_the_wire(but(seen, programs=frozenset({TOPIC}), wired=frozenset({TOPIC})))
+        same = [each.kind for each in judged("order-equality", seen) if isinstance(each, Found)]
+        return kinds(seen) | set(same)
+
+    how = {"producer_ids": "negate"} if mapped else {}
+    assert "lost-write" in found(crcs[0], "abort", "commit")
+    assert found(crcs[1], "commit") == set()
+
+
+def test_a_retry_with_new_timestamps_is_the_same_batch_until_its_transaction_ends(
+    wire: Wire,
+) -> None:
+    """KafkaJS encodes records again when it sends them again."""
+    first = wire.connection()
+    wire.produce(first, transactional(b"x"))
+    first.ended()
+    program = wire.connection()
+    wire.written(program, wire.produce(program, transactional(b"later")), 0)
+    wire.ended(program, wire.end(program, commit=True))
+    there = one_of_a_transaction().marker("commit", pid=7)
+    assert kinds(named(wire, there, Log("B"))) == set()
+
+
 def read_aborted(wire: Wire, made: Log, records: int = 1) -> set[str]:
     """What aborted-read says of a reader that got the first records."""
     got = replace(poll(*((offset, -1) for offset in range(records))), cluster="A")

@@ -6,9 +6,11 @@ without an answer (its connection ended) leaves its operation open: its outcome 
 the client repeats the request and gets an answer.
 
 A batch that is sent again, over any connection, is the same batch if it has the same producer id,
-epoch, first sequence and number of records. Batches of producers without an id have no such
-identity: each is an operation of its own. The exception is a batch that a client repeats byte by
-byte after its connection ended without an answer.
+epoch, first sequence and number of records. A client that uses these numbers again after it has
+asked for the end of their transaction, and for other bytes, wrote another batch: brokers may take
+it for the first one. Batches of producers without an id have no such identity: each is an operation
+of its own. The exception is a batch that a client repeats byte by byte after its connection ended
+without an answer.
 
 A transaction (KIP-98, KIP-890) is one operation. It begins with the first write and ends with the
 answer to EndTxn. Its ending is `open` until EndTxn was requested.
@@ -196,7 +198,7 @@ class WireHistory:
             producer = self.producer(producer_id, client) if producer_id >= 0 else unnamed()
             sent = producer.sent.setdefault((topic, partition), OrderedDict())
             before = (
-                sent.get((epoch, sequence, size))
+                _unless_reused(sent.get((epoch, sequence, size)), crc)
                 if producer_id >= 0
                 else self._unanswered.pop((client, topic, partition, crc, size), None)
             )
@@ -406,6 +408,14 @@ class WireHistory:
                 error=error,
             )
         )
+
+
+def _unless_reused(before: AskedBatch | None, crc: int) -> AskedBatch | None:
+    """The batch with the same numbers; None if its transaction has ended and this is another one.
+    Until then other bytes are a retry: some clients give their records new timestamps."""
+    if before is not None and before.operation.end_asked and before.crc != crc:
+        return None
+    return before
 
 
 def _number(producer: WireProducer) -> int:
