@@ -77,6 +77,7 @@ def test_values_of_options(text: str, value: tuple[str, str | int | float]) -> N
         (["--topic", "orders", "--schedule", "client-kill", "--", "true"], "cannot be played"),
         (["--topic", "orders", "--topology", "A{mtls}->B", "--", "true"], "cannot show cluster A"),
         (["--topic", "orders", "--", "./no-such"], "there is no program './no-such'"),
+        (["--share-group", "g", "--record", "none", "--", "true"], "by what crossed the wire"),
     ],
 )
 def test_exec_refuses_what_it_could_not_run_or_judge(words: list[str], says: str) -> None:

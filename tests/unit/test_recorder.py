@@ -613,6 +613,14 @@ def test_requests_are_counted_by_what_they_name_and_while_they_have_no_answer(wi
     one.ended()
     assert counted() == [3, 0, 2, 0, 1]
     assert list(seen.cast("q")[:1]) == [3]
+    same = wire.connection()
+    for sequence in (2, 3):  # with one correlation id
+        wire.correlation = 50
+        wire.produce(same, batch(b"3", sequence=sequence))
+    assert counted() == [5, 0, 2, 1, 1]
+    for _ in range(2):
+        wire.written(same, 51, 1)
+    assert counted() == [5, 0, 2, 0, 1]
 
 
 @pytest.mark.parametrize("version", [9, 12])

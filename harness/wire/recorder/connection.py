@@ -201,7 +201,7 @@ class WireConnection:
                 self._unreadable(f"{NAMES[key]} v{version} that a fault may wait for")
                 return
             if begun:
-                self._in_flight[correlation] = begun
+                self._in_flight[correlation] = (*self._in_flight.get(correlation, ()), *begun)
 
     def _did(self, name: str, fault: Interference) -> None:
         did = self._report.interfered
