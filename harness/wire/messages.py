@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
-from itertools import islice
 from pkgutil import iter_modules
 from typing import Any, Final, Literal
 
@@ -26,6 +25,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
 from linkflap.harness.log.layout import read_unsigned_varint
+from linkflap.harness.wire import array_lengths
 
 Error: Final = ErrorCode
 """Kafka's error codes by name: Error.none, Error.not_controller, …"""
@@ -187,19 +187,8 @@ def client_id(frame: Buffer) -> bytes:
     return bytes(view[_SHORT.size :][: max(0, length)])
 
 
-_LARGE: Final = 256 << 10
-_MOST_WITHOUT_RECORDS: Final = 4 << 20
-_MOST_PARTS: Final = 20_000
-
-
 def decode_request(api: str, version: int, frame: Buffer) -> Message:
-    """Raises Malformed, also for an unknown version, and for one with more parts than a client
-    sends: a hundred megabytes of them would take a minute."""
-    if len(frame) > _LARGE:
-        if api != "produce" and len(frame) > _MOST_WITHOUT_RECORDS:
-            raise Malformed(f"{api} request v{version} of {len(frame)} bytes")
-        if api == "produce" and parts_of_produce(memoryview(frame), version) > _MOST_PARTS:
-            raise Malformed(f"produce request v{version} with more than {_MOST_PARTS} partitions")
+    """Raises Malformed, also for an unknown version, and for arrays longer than a client sends."""
     return _decoded(api, version, "request", frame)
 
 
@@ -224,8 +213,11 @@ def _decoded(api: str, version: int, side: Side, frame: Buffer) -> Message:
         readable = view.toreadonly()  # kio accepts nothing else
         _, start = known.read_header(readable, 0)
         if (api, side) != ("fetch", "response") or version < VIEWED_FROM:
+            most = array_lengths.MOST_PARTS if side == "request" else len(view)
+            array_lengths.check(known.entity, view, start, most)
             return known.read(readable, start)[0]
         rest, records = _split(view, start)
+        array_lengths.check(known.entity, memoryview(rest), 0, len(rest))
         return _put_back(known.read(rest, 0)[0], records)
     except (
         ImportError,
@@ -234,55 +226,12 @@ def _decoded(api: str, version: int, side: Side, frame: Buffer) -> Message:
         LookupError,
         struct.error,
         OverflowError,
+        TypeError,  # of an array that is null
     ) as error:
         raise Malformed(
             f"{api} {side} v{version} of {len(frame)} bytes cannot be read: {type(error).__name__} "
             f"{error}"
         ) from error
-
-
-def parts_of_produce(frame: memoryview, version: int) -> int:
-    """The number of topics and partitions in a Produce request, without decoding it; counts no
-    further than that is too many. Raises Malformed."""
-    try:
-        return sum(1 for _ in islice(_topics_and_partitions(frame, version), _MOST_PARTS + 1))
-    except (LookupError, ValueError, struct.error) as error:
-        raise Malformed(f"produce v{version} of {len(frame)} bytes cannot be read") from error
-
-
-_FLEXIBLE_PRODUCE: Final = 9
-_TOPIC_IDS_IN_PRODUCE: Final = 13
-_ACKS_AND_TIMEOUT: Final = 2 + 4
-
-
-def _topics_and_partitions(frame: memoryview, version: int) -> Iterator[None]:
-    flexible = version >= _FLEXIBLE_PRODUCE
-
-    def sized(at: int, kind: struct.Struct) -> tuple[int, int]:
-        if flexible:
-            more, at = read_unsigned_varint(frame, at)
-            return more - 1, at
-        return kind.unpack_from(frame, at)[0], at + kind.size
-
-    def after(at: int, kind: struct.Struct) -> int:
-        size, at = sized(at, kind)
-        return at + max(size, 0)
-
-    at = REQUEST_HEAD.size
-    at += _SHORT.size + max(_SHORT.unpack_from(frame, at)[0], 0)  # client id
-    at = after(_after_tags(frame, at) if flexible else at, _SHORT) + _ACKS_AND_TIMEOUT
-    topics, at = sized(at, LENGTH)
-    for _ in range(topics):
-        yield
-        at = at + _ID_SIZE if version >= _TOPIC_IDS_IN_PRODUCE else after(at, _SHORT)
-        partitions, at = sized(at, LENGTH)
-        for _ in range(partitions):
-            yield
-            at = after(at + LENGTH.size, LENGTH)
-            at = _after_tags(frame, at) if flexible else at
-        at = _after_tags(frame, at) if flexible else at
-    if at > len(frame):
-        raise ValueError(f"{at} bytes in a frame of {len(frame)}")
 
 
 VIEWED_FROM: Final = 13

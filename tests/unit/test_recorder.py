@@ -50,6 +50,7 @@ from linkflap.harness.wire.recorder.interferences import (
     refusal,
     throttled,
 )
+from linkflap.harness.wire.recorder.reads import assigned
 from linkflap.harness.wire.recorder.settings import (
     FIRST_PROCESS,
     SEEN_APIS,
@@ -816,32 +817,52 @@ def test_messages_with_a_wrong_byte_pass(wire: Wire, api: str, does: Does) -> No
             program.ended()
 
 
-@pytest.mark.parametrize("version", range(3, 14))
-def test_a_produce_of_too_many_partitions_is_not_decoded(wire: Wire, version: int) -> None:
-    m = messages.request("produce", version)
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("api", READ)
+def test_arrays_are_checked_before_they_are_read(api: str, side: Side) -> None:
+    """kio ends the process for an array that claims to be of 2^31, so that no claim may reach it;
+    what is right passes."""
+    decode = messages.decode_request if side == "request" else messages.decode_response
+    for version in range(oldest(api), messages.newest(api) + 1):
+        known = messages.schema(api, version, side)
+        right = example(known.entity)
+        frame = (
+            messages.encode_request(api, version, 5, "", right)
+            if side == "request"
+            else bytes(messages.encode_response(api, version, 5, right))
+        )[LENGTH.size :]
+        assert decode(api, version, frame) == right
+        _, begins = known.read_header(frame, 0)
+        for at in range(begins, len(frame)):
+            for claim in ("ffffffff07", "7fffffff", "fffffff0"):
+                wrong = frame[:at] + bytes.fromhex(claim) + frame[at + 1 :]
+                with contextlib.suppress(Malformed):
+                    decode(api, version, wrong)
 
-    def encoded(topics: int, partitions: int, size: int) -> memoryview:
-        part = m.PartitionProduceData(index=0, records=bytes(size))
-        name = {"topic_id": ID} if version >= 13 else {"name": "topic"}
-        topic = m.TopicProduceData(**name, partition_data=(part,) * partitions)
+
+def test_a_request_with_more_partitions_than_clients_send_is_not_decoded() -> None:
+    m = messages.request("produce", 9)
+
+    def encoded(topics: int, partitions: int) -> bytes:
+        part = m.PartitionProduceData(index=0, records=b"")
+        topic = m.TopicProduceData(name="x", partition_data=(part,) * partitions)
         body = m.ProduceRequest(
             transactional_id="x",
             acks=-1,
             timeout=timedelta(seconds=1),
             topic_data=(topic,) * topics,
         )
-        frame = messages.encode_request("produce", version, 5, "shop", body)
-        return memoryview(frame)[LENGTH.size :]
+        return messages.encode_request("produce", 9, 5, "shop", body)[LENGTH.size :]
 
-    large = encoded(3, 7, 100_000)
-    assert messages.parts_of_produce(large, version) == 3 * (1 + 7)
-    assert messages.decode_request("produce", version, large).acks == -1
-    for topics, partitions in ((1, 60_000), (30_000, 1)):
-        many = encoded(topics, partitions, 0)
-        with pytest.raises(Malformed, match="more than 20000 partitions"):
-            messages.decode_request("produce", version, many)
-    with pytest.raises(Malformed):
-        messages.parts_of_produce(large[:-3], version)
+    assert messages.decode_request("produce", 9, encoded(10, 1000)).acks == -1
+    for topics, partitions in ((1, 30_000), (30_000, 0), (150, 150)):
+        with pytest.raises(Malformed, match="too many elements"):
+            messages.decode_request("produce", 9, encoded(topics, partitions))
+
+
+def test_an_assignment_that_a_client_made_is_checked_too() -> None:
+    with pytest.raises(Malformed, match="too many elements"):
+        list(assigned(b"\0\1" + b"\x7f\xff\xff\xff" + bytes(20)))
 
 
 def oldest(api: str) -> int:

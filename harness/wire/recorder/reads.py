@@ -35,6 +35,7 @@ from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
 from linkflap.harness.model.topology import TopicPartition, is_among
 from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import Appender
+from linkflap.harness.wire import array_lengths
 from linkflap.harness.wire.messages import Error, Malformed, Message
 from linkflap.harness.wire.recorder.settings import Report, Settings
 
@@ -381,6 +382,7 @@ def _of_partition(answer: Message, start: int, isolation: Isolation) -> FetchedR
 def assigned(assignment: bytes) -> Iterator[TopicPartition]:
     """The partitions of a member's assignment in the classic protocol. Raises Malformed."""
     try:
+        array_lengths.check(ConsumerProtocolAssignment, memoryview(assignment), _VERSION_ENDS)
         body = _ASSIGNMENT(memoryview(assignment), _VERSION_ENDS)[0]
     except (SerialError, ValueError, LookupError, struct.error) as error:
         raise Malformed(f"an assignment: {error}") from error
