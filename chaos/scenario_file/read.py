@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -185,12 +185,20 @@ def _known(
         if name in settings and not settings[name].takes(value):
             reader.fail((*at, name), f"{name} is {value!r}; give {settings[name].legal}")
         if not any(_knows(of, name, asked) for asked in dict.fromkeys(kafkas)):
-            near = nearest(name, settings)
+            near = nearest(name, {*settings, *_of_builds(name, kafkas)})
             reader.fail(
                 (*at, name),
                 f"Kafka has no setting {name!r} of a {of}{near}; write it as in Kafka's "
                 "documentation",
             )
+
+
+def _of_builds(name: str, kafkas: Iterable[str]) -> Iterator[str]:
+    """Names of the user's builds in folders that are similar."""
+    for asked in dict.fromkeys(kafkas):
+        build = None if asked in released() else look_for(asked)
+        if build:
+            yield from kafka_settings.similar(name, build)
 
 
 def _knows(of: str, name: str, asked: str) -> bool:

@@ -315,6 +315,8 @@ def test_a_build_s_own_plug_ins_are_loaded_and_their_settings_known(
     for unknown in ("plugin.store.bucket", "store.plug.bucket.name", "bucket.name.plugin"):
         with pytest.raises(InputError, match=f"line 17: Kafka has no setting '{unknown}'"):
             read(with_setting(unknown), seed=1)
+    with pytest.raises(InputError, match=r"did you mean 'plugin.store.bucket.name'\?"):
+        read(with_setting("plugin.store.bucked.name"), seed=1)
     with pytest.raises(
         InputError, match=r"line 17: .* is 'org.x.Stare', and the jars in .* no such"
     ):

@@ -166,6 +166,23 @@ def _composed(name: str, found: Collection[str]) -> bool:
     )
 
 
+def similar(name: str, build: Kafka) -> set[str]:
+    """Names of a build's own that `name` may be a misspelling of: its known prefixes, if it has
+    some, and a constant about as long as the rest."""
+    found = _constants(build)
+    prefixes = {0, *(dot.end() for dot in re.finditer(r"\.", name))}
+    return {
+        name[:end] + each
+        for end in prefixes
+        if not end or _composed(name[:end], found)
+        for each in found
+        if "." in each[:-1] and each[-1] != "." and abs(len(each) + end - len(name)) <= _MISSPELT
+    }
+
+
+_MISSPELT: Final = 2
+"""By how many characters a misspelling is longer or shorter."""
+
 _CONSTANT: Final = re.compile(rb"(?=\x01\x00([\x01-\x7f])([a-z][a-z0-9.-]*))")
 
 
