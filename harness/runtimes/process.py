@@ -3,7 +3,8 @@ engine, no root, no images."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -59,6 +60,16 @@ class ProcessCluster(KraftCluster):
         )
 
 
+def for_mirrors(installation: Installation) -> Installation:
+    """The installation with MirrorMaker's class archive instead of the broker's."""
+    archives = cache.once(
+        f"{archive_name(installation.kafka, installation.java)}-mirror",
+        partial(_train_mirror, installation),
+        doing=training.MIRROR_DOING.format(installation.kafka.version),
+    )
+    return replace(installation, archives=archives)
+
+
 def process_service(installation: Installation, plan: ServicePlan) -> KafkaService:
     """A service that is a child of this process; not started."""
     spawn = partial(
@@ -84,17 +95,28 @@ def install(asked: str) -> Installation:
         mirroring=generation(found),
     )
     doing = (
-        f"making class archives of Kafka {found.version} for Java {java.major}, so that its brokers"
-        " start in 2 s instead of 5"
+        f"making a class archive of Kafka {found.version} for Java {java.major}, so that its "
+        "brokers start in 2 s instead of 5"
     )
-    archives = cache.once(
-        archive_name(found, java), lambda target: _train(plain, target), doing=doing
-    )
+    archives = cache.once(archive_name(found, java), partial(_train, plain), doing=doing)
     return replace(plain, archives=archives)
 
 
 def _train(plain: Installation, target: Path) -> None:
-    """See `training.train`."""
+    with _training_cluster(plain, target, training.broker_options(plain, target)) as cluster:
+        training.train_broker(plain, target, cluster)
+
+
+def _train_mirror(installation: Installation, target: Path) -> None:
+    with _training_cluster(installation, target) as cluster:
+        training.train_mirror(installation, target, cluster, process_service)
+
+
+@contextlib.contextmanager
+def _training_cluster(
+    installation: Installation, target: Path, jvm_options: tuple[str, ...] = ()
+) -> Iterator[ProcessCluster]:
+    """A cluster of one broker in `target/run`; not started."""
     lease = Lease()
     try:
         internal, client, controller = lease.ports(3)
@@ -103,14 +125,9 @@ def _train(plain: Installation, target: Path) -> None:
                 listens={INTERNAL: internal, CLIENT: client, CONTROLLER: controller}, advertised={}
             )
         }
-        cluster = ProcessCluster(
-            "training",
-            plain,
-            ports,
-            target / "run",
-            jvm_options=training.broker_options(plain, target),
+        yield ProcessCluster(
+            "training", installation, ports, target / "run", jvm_options=jvm_options
         )
-        training.train(plain, target, cluster, process_service)
     finally:
         lease.release()
 
@@ -152,6 +169,8 @@ class WithChildren(DeploymentParts):
         return install(asked)
 
     def _make_service(self, installation: Installation, plan: ServicePlan) -> KafkaService:
+        if plan.main == training.MIRROR_MAIN:
+            installation = for_mirrors(installation)
         return process_service(installation, plan)
 
     def sidecar(

@@ -114,12 +114,13 @@ def fetch(releases: Sequence[str]) -> int:
     """
     from linkflap.harness.machine import cache
     from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
-    from linkflap.harness.runtimes.process import install
+    from linkflap.harness.runtimes.process import for_mirrors, install
     from linkflap.spark_verify.spark import pandas_free, session
 
     pandas_free.settle()
     for release in releases:
         made = install(release)
+        for_mirrors(made)
         click.echo(f"Kafka {release}: {len(made.kafka.jars)} jars, Java {made.java.major}")
     click.echo(f"toxiproxy-server: {toxiproxy_server()}")
     session.warm().result()

@@ -54,7 +54,7 @@ def build(asked: Sequence[str], base: str | None) -> int:
     """Builds the image of each Kafka that has none yet, and tests it in containers. Runs do both
     automatically."""
     from linkflap.harness.runtimes.distribution.kafka import kafka
-    from linkflap.harness.runtimes.docker.cluster import install
+    from linkflap.harness.runtimes.docker.cluster import for_mirrors, install
     from linkflap.harness.runtimes.docker.images import proxy_image, python_image
     from linkflap.harness.runtimes.docker.images.kafka_image import ready
 
@@ -62,7 +62,7 @@ def build(asked: Sequence[str], base: str | None) -> int:
     click.echo(f"{python_image.ready()} with the packages of linkflap's own programs")
     for one in asked:
         image = ready(kafka(one), base)
-        install(one, base)
+        for_mirrors(install(one, base))
         click.echo(f"{image.tag} with Java {image.java}")
     if base:
         click.echo(f"runs use it while LINKFLAP_BASE={base} is set", err=True)

@@ -4,7 +4,7 @@ formatted directory, and class archives of the image's Java."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -156,13 +156,25 @@ def install(asked: str, base_image: str | None = None) -> Installation:
         mirroring=generation(found),
     )
     doing = (
-        f"making class archives of Kafka {found.version} in containers, so that its brokers start "
-        "in 2 s instead of 5"
+        f"making a class archive of Kafka {found.version} in a container, so that its brokers start"
+        " in 2 s instead of 5"
     )
-    archives = cache.once(
-        f"archives/docker-{identity[:24]}", lambda target: _train(plain, target), doing=doing
-    )
+    archives = cache.once(_archive_name(plain), partial(_train, plain), doing=doing)
     return replace(plain, archives=archives)
+
+
+def for_mirrors(installation: Installation) -> Installation:
+    """The installation with MirrorMaker's class archive instead of the broker's."""
+    archives = cache.once(
+        f"{_archive_name(installation)}-mirror",
+        partial(_train_mirror, installation),
+        doing=training.MIRROR_DOING.format(installation.kafka.version),
+    )
+    return replace(installation, archives=archives)
+
+
+def _archive_name(installation: Installation) -> str:
+    return f"archives/docker-{installation.image[:24]}"
 
 
 def _give_back(network: DeploymentNetwork, lease: Lease) -> None:
@@ -172,7 +184,22 @@ def _give_back(network: DeploymentNetwork, lease: Lease) -> None:
 
 
 def _train(plain: Installation, target: Path) -> None:
-    """See `training.train`."""
+    options = training.broker_options(plain, target)
+    with _training_cluster(plain, target, options) as (cluster, _):
+        training.train_broker(plain, target, cluster)
+
+
+def _train_mirror(installation: Installation, target: Path) -> None:
+    with _training_cluster(installation, target) as (cluster, network):
+        service = partial(container_service, network=network, folders={target: True})
+        training.train_mirror(installation, target, cluster, service)
+
+
+@contextlib.contextmanager
+def _training_cluster(
+    installation: Installation, target: Path, jvm_options: tuple[str, ...] = ()
+) -> Iterator[tuple[ContainerCluster, DeploymentNetwork]]:
+    """A cluster of one broker in `target/run`, not started; and its network."""
     with contextlib.ExitStack() as ends:
         lease, network = Lease(), create_network()
         ends.callback(_give_back, network, lease)
@@ -187,12 +214,11 @@ def _train(plain: Installation, target: Path) -> None:
         }
         cluster = ContainerCluster(
             "training",
-            plain,
+            installation,
             ports,
             target / "run",
             network,
             folders={target: True},
-            jvm_options=training.broker_options(plain, target),
+            jvm_options=jvm_options,
         )
-        service = partial(container_service, network=network, folders={target: True})
-        training.train(plain, target, cluster, service)
+        yield cluster, network

@@ -19,7 +19,12 @@ from linkflap.harness.model.security import beside
 from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import ClusterSpec, Topology, hyphen_free
 from linkflap.harness.runtimes.distribution import kafka
-from linkflap.harness.runtimes.docker.cluster import ContainerCluster, container_service, install
+from linkflap.harness.runtimes.docker.cluster import (
+    ContainerCluster,
+    container_service,
+    for_mirrors,
+    install,
+)
 from linkflap.harness.runtimes.docker.container import Container, ContainerRun
 from linkflap.harness.runtimes.docker.engine import DeploymentNetwork, create_network
 from linkflap.harness.runtimes.docker.images import custom_image, proxy_image, python_image
@@ -39,6 +44,7 @@ from linkflap.harness.runtimes.kraft.deployment import (
     started,
 )
 from linkflap.harness.runtimes.kraft.installation import Installation
+from linkflap.harness.runtimes.kraft.training import MIRROR_MAIN
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyServer
 from linkflap.harness.wire.access import host_and_port
@@ -334,4 +340,6 @@ class DockerDeployment(KraftDeployment):
         return ToxiproxyServer(container.spawn, port=published[0], log=log, listens_on="0.0.0.0")
 
     def _make_service(self, installation: Installation, plan: ServicePlan) -> KafkaService:
+        if plan.main == MIRROR_MAIN:
+            installation = for_mirrors(installation)
         return container_service(installation, plan, self._network, self._secret_folders)
