@@ -520,6 +520,10 @@ def _refuse_closed(where: str, spec: ClusterSpec, addresses: Sequence[str]) -> N
             refusals.append(str(error))
         else:
             return
+    if all("cannot be connected to" in refusal for refusal in refusals):
+        raise InputError(
+            f"{where} does not answer ({'; '.join(refusals)}); check its address, and that it runs"
+        )
     by = (
         f"client properties {spec.properties} fit this listener"
         if spec.properties

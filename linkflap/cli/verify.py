@@ -251,5 +251,5 @@ def _readable(folders: Sequence[Path]) -> tuple[list[Path], list[InputError]]:
         except InputError as unreadable:
             refused.append(unreadable)
     if not readable:
-        raise refused[0]
+        raise InputError("; ".join(map(str, refused)))
     return readable, refused
