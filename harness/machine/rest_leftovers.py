@@ -29,7 +29,10 @@ _ASK_SECONDS: Final = 15.0
 """Seconds for one answer. A Connect worker asks its leader, and reads its topics to their ends."""
 _GONE_WITHIN: Final = 60.0
 """Seconds: a Connect cluster answers 409 as long as it rebalances."""
-_ADDRESS: Final = re.compile(r"(?P<url>https?://[^\s/{}@?#]+)/?(?:\{(?P<properties>[^{}]+)\})?")
+_URL: Final = r"https?://[^\s/{}@?#,]+"
+_ADDRESS: Final = re.compile(
+    rf"(?P<url>{_URL}/?(?:,\s*{_URL}/?)*)(?:\{{(?P<properties>[^{{}}]+)\}})?"
+)
 _KNOWN: Final = ("username", "password", "ssl.ca.location")
 
 
@@ -44,7 +47,8 @@ class NoServer(EnvironmentFailure):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestServer:
     """A server: its address, and where its login is (`client_properties`: a file, or `env:NAME`,
-    with username and password, and ssl.ca.location); empty for none."""
+    with username and password, and ssl.ca.location); empty for none. Where several serve the same,
+    as the workers of a Connect cluster do, `url` has all their addresses, with commas."""
 
     url: str
     properties: str = ""
@@ -53,22 +57,30 @@ class RestServer:
     def parse(cls, written: str) -> RestServer:
         """`http://host:8083{connect.properties}`. Raises ValueError."""
         found = _ADDRESS.fullmatch(written.strip())
-        if found is None or not _possible_port(found["url"]):
+        urls = [each.strip().rstrip("/") for each in found["url"].split(",")] if found else []
+        if found is None or not all(map(_possible_port, urls)):
             raise ValueError(
                 "give http://host:port or https://host:port, and the file with its login in braces "
                 "behind it, if it has one: http://host:8083{connect.properties} or "
                 "http://host:8083{env:NAME}"
             )
         where = (found["properties"] or "").strip()
-        return cls(url=found["url"], properties=client_properties.absolute(where))
+        return cls(url=",".join(urls), properties=client_properties.absolute(where))
 
     def login(self) -> dict[str, str]:
         """What the file or the variable says. Raises InputError."""
         return dict(client_properties.values(self.properties, _KNOWN)) if self.properties else {}
 
     def ask(self, method: str, path: str, body: object = None) -> requests.Response:
-        """The answer, whatever its status. Raises NoServer, and InputError for a login that cannot
-        be read."""
+        """The answer of the first that gives one, whatever its status. Raises NoServer, and
+        InputError for a login that cannot be read."""
+        *others, last = self.url.split(",")
+        for url in others:
+            with contextlib.suppress(NoServer):
+                return self._ask(url, method, path, body)
+        return self._ask(last, method, path, body)
+
+    def _ask(self, url: str, method: str, path: str, body: object) -> requests.Response:
         import requests  # slow, and the ledger is read by every process
 
         login = self.login()
@@ -78,10 +90,10 @@ class RestServer:
                 session.verify = login.get("ssl.ca.location", True)
                 if "username" in login:
                     session.auth = (login["username"], login.get("password", ""))
-                return session.request(method, f"{self.url}{path}", json=body, timeout=_ASK_SECONDS)
+                return session.request(method, f"{url}{path}", json=body, timeout=_ASK_SECONDS)
         except (OSError, requests.RequestException) as error:
             raise NoServer(
-                f"{self.url} does not answer ({_reason(error)})",
+                f"{url} does not answer ({_reason(error)})",
                 refused="Connection refused" in str(error),
             ) from None
 

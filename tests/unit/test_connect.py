@@ -290,13 +290,14 @@ def test_nothing_is_removed_on_another_server_or_without_an_answer(
     # a Toxiproxy that has ended has no proxies any more
     assert not list(rest_leftovers.remove(RestObject(kind="proxy", name="x", server=nobody)))
     monkeypatch.setenv("LOGIN", "username=me\npassword=secret\n")
-    there = RestServer.parse(f"{served.url}{{env:LOGIN}}")
+    # its first worker is down
+    there = RestServer.parse(f"http://127.0.0.1:9/, {served.url}{{env:LOGIN}}")
     served.script |= {
         "GET /proxies/x": [(200, {}), (404, None)],
         "DELETE /proxies/x": [(204, None)],
     }
     removed = list(rest_leftovers.remove(RestObject(kind="proxy", name="x", server=there)))
-    assert removed == [f"proxy x on {served.url}"]
+    assert removed == [f"proxy x on http://127.0.0.1:9,{served.url}"]
     assert served.asked[-1] == "GET /proxies/x Basic bWU6c2VjcmV0"
 
 

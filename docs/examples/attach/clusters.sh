@@ -2,13 +2,13 @@
 # Two Kafka clusters of one broker each, as somebody else runs them: linkflap has no part in it.
 #
 #   KAFKA_LIBS=/opt/kafka/libs sh clusters.sh start DIR     returns when both serve
-#   sh clusters.sh kill DIR east                            one broker, as if its machine had failed
+#   sh clusters.sh kill DIR east                            one broker (or connect-1), as if its machine had failed
 #   sh clusters.sh revive DIR east                          and again, on the data that it has
-#   sh clusters.sh connect DIR                              a Connect cluster beside west, of one worker
+#   sh clusters.sh connect DIR                              a Connect cluster beside west, of two workers
 #   sh clusters.sh stop DIR
 #
 # KAFKA_LIBS is a folder with Kafka's jars; JAVA is a Java 17 or later. EAST and WEST are their ports;
-# each cluster takes the next port too, for its controller. CONNECT is the port of Connect's REST API. They end by themselves after an hour.
+# each cluster takes the next port too, for its controller. CONNECT and the next one are the ports of Connect's REST API. They end by themselves after an hour.
 set -eu
 what=$1 folder=$2
 java=${JAVA:-java}
@@ -41,6 +41,30 @@ serve() { # folder of a cluster
     echo $! >"$1/pid"
 }
 
+work() { # number of a Connect worker, port
+    home=$folder/connect-$1
+    mkdir -p "$home"
+    cat >"$home/connect.properties" <<END
+bootstrap.servers=127.0.0.1:${WEST:-9192}
+group.id=connect-west
+listeners=http://127.0.0.1:$2
+scheduled.rebalance.max.delay.ms=2000
+config.storage.topic=connect-configs
+offset.storage.topic=connect-offsets
+status.storage.topic=connect-status
+config.storage.replication.factor=1
+offset.storage.replication.factor=1
+status.storage.replication.factor=1
+offset.flush.interval.ms=10000
+key.converter=org.apache.kafka.connect.json.JsonConverter
+value.converter=org.apache.kafka.connect.json.JsonConverter
+END
+    cat >"$home/serve" <<END
+exec timeout 3600 "$java" -Xmx512m -cp "$KAFKA_LIBS/*" org.apache.kafka.connect.cli.ConnectDistributed "$home/connect.properties"
+END
+    serve "$home"
+}
+
 serves() { # name, port; Kafka's own client waits for a minute
     $java -cp "$KAFKA_LIBS/*" org.apache.kafka.tools.TopicCommand \
         --bootstrap-server "127.0.0.1:$2" --list >"$folder/$1/ready.log" 2>&1 && return
@@ -59,38 +83,21 @@ kill) # the broker itself: timeout has started it, and ends with it
     kill -9 $(ps -o pid= --ppid "$(cat "$folder/$3/pid")")
     ;;
 connect)
-    home=$folder/connect
-    mkdir -p "$home"
-    cat >"$home/connect.properties" <<END
-bootstrap.servers=127.0.0.1:${WEST:-9192}
-group.id=connect-west
-listeners=http://127.0.0.1:${CONNECT:-8083}
-config.storage.topic=connect-configs
-offset.storage.topic=connect-offsets
-status.storage.topic=connect-status
-config.storage.replication.factor=1
-offset.storage.replication.factor=1
-status.storage.replication.factor=1
-offset.flush.interval.ms=10000
-key.converter=org.apache.kafka.connect.json.JsonConverter
-value.converter=org.apache.kafka.connect.json.JsonConverter
-END
-    cat >"$home/serve" <<END
-exec timeout 3600 "$java" -Xmx512m -cp "$KAFKA_LIBS/*" org.apache.kafka.connect.cli.ConnectDistributed "$home/connect.properties"
-END
-    serve "$home"
+    port=${CONNECT:-8083}
+    work 1 "$port"
+    work 2 $((port + 1))
     for second in $(seq 120); do
-        curl -fs "http://127.0.0.1:${CONNECT:-8083}/connectors" && exit
+        curl -fs "http://127.0.0.1:$port/connectors" && curl -fs "http://127.0.0.1:$((port + 1))/connectors" && exit
         sleep 1
     done
-    echo "Connect did not start; see $home" >&2
+    echo "Connect did not start; see $folder/connect-1" >&2
     exit 1
     ;;
 revive) # linkflap starts it too where its kill has failed: a broker that runs is left alone
     [ -n "$(ps -o pid= --ppid "$(cat "$folder/$3/pid")")" ] || serve "$folder/$3"
     ;;
 stop)
-    for name in connect east west; do
+    for name in connect-1 connect-2 east west; do
         [ ! -f "$folder/$name/pid" ] || kill "$(cat "$folder/$name/pid")" || true
     done
     ;;

@@ -30,7 +30,7 @@ def parse(written: str) -> RestServer:
     try:
         server = RestServer.parse(written)
         parts = urlsplit(server.url)
-        if server.properties or parts.scheme != "http" or not parts.port or parts.path:
+        if server.properties or parts.scheme != "http" or not parts.port or "," in server.url:
             raise ValueError
     except ValueError:
         raise InputError(

@@ -26,6 +26,7 @@ from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_se
 
 HERE = Path(__file__).resolve().parent.parent
 RELEASE = "4.3.1"
+USUAL = {"EAST": 9092, "WEST": 9192, "CONNECT": 8083, "CONNECT2": 8084}
 OWN = {"__consumer_offsets", "__transaction_state"}
 """Kafka makes them when they are first used."""
 
@@ -53,6 +54,7 @@ def clusters(tmp_path_factory):
     script = ["sh", str(HERE / "clusters.sh")]
     try:
         subprocess.run([*script, "start", str(folder)], env=given, check=True, timeout=300)
+        ports["CONNECT2"] = ports["CONNECT"] + 1
         addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
         yield {"folder": str(folder), "script": script, "given": given} | addresses
     finally:
@@ -63,7 +65,7 @@ def scenario_of(clusters, folder, file, more=""):
     """A scenario file for these clusters."""
     text = (HERE / file).read_text().replace("/tmp/two", clusters["folder"])
     shutil.copy(HERE / "clusters.sh", folder)
-    for name, usual in ("EAST", 9092), ("WEST", 9192), ("CONNECT", 8083):
+    for name, usual in USUAL.items():
         text = text.replace(f"127.0.0.1:{usual}", clusters[name])
     (folder / file).write_text(text + more)
     return folder / file
@@ -93,6 +95,17 @@ def test_nothing_is_lost_and_nothing_is_left(clusters, tmp_path):
     assert judged.document["failovers"][0]["kind"] == "forced"
     for address in addresses:
         assert topics(address) == {"billing"}
+
+
+def test_a_program_is_recorded_before_the_brokers(clusters, tmp_path):
+    shutil.copy(HERE / "orders.py", tmp_path)
+    judged = run(clusters, tmp_path, "program.toml")
+    assert judged.valid, judged.why
+    assert not judged.document["by_bytes"], "the verdict rests on what the program was promised"
+    written = judged.checks["lost-write"].examined["lf-east/native"]
+    assert judged.checks["order-equality"].examined["lf-west/mirrored"] >= written > 0
+    for address in clusters["EAST"], clusters["WEST"]:
+        assert not topics(address) & {"lf-east.orders"}
 
 
 @pytest.mark.long
@@ -128,7 +141,8 @@ def test_what_somebody_deletes_is_found(clusters, tmp_path):
 
 @pytest.fixture(scope="module")
 def connect(clusters):
-    """The REST API of a Connect cluster beside the second cluster, with somebody's connector."""
+    """The REST API of the second worker of a Connect cluster beside the second cluster, with
+    somebody's connector."""
     subprocess.run(
         [*clusters["script"], "connect", clusters["folder"]],
         env=clusters["given"],
@@ -144,7 +158,7 @@ def connect(clusters):
         "replication.factor": "1",
         "heartbeats.topic.replication.factor": "1",
     }
-    address = f"http://{clusters['CONNECT']}/connectors"
+    address = f"http://{clusters['CONNECT2']}/connectors"
     body = json.dumps(theirs).encode()
     header = {"Content-Type": "application/json"}
     urlopen(Request(f"{address}/theirs/config", body, header, method="PUT"), timeout=60).close()
@@ -163,8 +177,22 @@ def connectors(address):
 
 
 @pytest.mark.long
-def test_mirror_maker_runs_on_a_connect_cluster_that_is_there(clusters, connect, tmp_path):
-    judged = run(clusters, tmp_path, "connect.toml")
+def test_mirror_maker_runs_on_a_connect_cluster_of_which_a_worker_dies(
+    clusters, connect, tmp_path
+):
+    """The worker whose address comes first."""
+    words = [*clusters["script"], "kill", clusters["folder"], "connect-1"]
+
+    def operate():
+        until("connectors of the run", lambda: len(connectors(connect) or ()) == 3)
+        subprocess.run(words, check=True, timeout=60)
+
+    operator = threading.Thread(target=operate)
+    operator.start()
+    try:
+        judged = run(clusters, tmp_path, "connect.toml")
+    finally:
+        operator.join()
     assert judged.valid, judged.why
     assert judged.checks["order-equality"].examined["lf-west/mirrored"] > 0
     until("its connectors to be gone", lambda: connectors(connect) == {"theirs"})
