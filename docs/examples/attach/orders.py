@@ -1,5 +1,7 @@
-"""A program that knows nothing of linkflap but two variables: it writes orders, and goes on until it is asked to stop."""
+"""A program that knows nothing of linkflap but two variables: it writes orders until it is asked to
+stop."""
 
+import itertools
 import os
 import signal
 import time
@@ -15,12 +17,12 @@ def stop(*_):
 
 
 signal.signal(signal.SIGTERM, stop)
-producer = Producer({"bootstrap.servers": os.environ["LINKFLAP_BOOTSTRAP"], "enable.idempotence": True})
-number = 0
+bootstrap = os.environ["LINKFLAP_BOOTSTRAP"]
+producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+numbers = itertools.count()
 while running:
-    for number in range(number, number + 20):
+    for number in itertools.islice(numbers, 20):
         producer.produce(os.environ["LINKFLAP_WRITES"], f"order {os.getpid()}.{number}")
-    number += 1
     producer.flush(1)
     time.sleep(0.02)
 producer.flush(30)

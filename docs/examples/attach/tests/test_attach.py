@@ -177,9 +177,7 @@ def connectors(address):
 
 
 @pytest.mark.long
-def test_mirror_maker_runs_on_a_connect_cluster_of_which_a_worker_dies(
-    clusters, connect, tmp_path
-):
+def test_mirror_maker_runs_on_a_connect_cluster_of_which_a_worker_dies(clusters, connect, tmp_path):
     """The worker whose address comes first."""
     words = [*clusters["script"], "kill", clusters["folder"], "connect-1"]
 
