@@ -48,7 +48,7 @@ from linkflap.spark_verify.checks.finding_rows import (
 from linkflap.spark_verify.facts.partition_facts import RunFacts
 from linkflap.spark_verify.read.assemble import view
 from linkflap.spark_verify.read.captures import CapturedReplica
-from linkflap.spark_verify.read.pieces import KEY, pieces, read, rows_of
+from linkflap.spark_verify.read.pieces import KEY, Piece, pieces, read, rows_of
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.read.rows import damage_in, damage_of
 
@@ -83,12 +83,15 @@ def judged(
 ) -> list[FindingRow]:
     """`findings` for runs that were planned already; `watched` is entered while Spark works."""
     damage = [damaged(p.run, d.path, d.reason) for p in plans for d in p.damage]
+    lean = [with_needed_records(p, checks) for p in plans]
+    asked, cores = pieces(lean), spark.sparkContext.defaultParallelism
     keys = {(p.run, *c.key) for p in plans for c in p.replicas}
+    # A task costs some ten milliseconds: a run that is read at once is judged by one task a core.
     spark.conf.set(
         "spark.sql.shuffle.partitions",
-        str(max(2, min(len(keys), 2 * spark.sparkContext.defaultParallelism))),
+        str(max(2, min(len(keys), cores if len(asked) <= cores else 2 * cores))),
     )
-    job = _job(spark, [with_needed_records(p, checks) for p in plans], checks)
+    job = _job(spark, lean, asked, checks)
     with watched or nullcontext():
         return damage + [parsed(row) for row in job.toArrow().to_pylist()]
 
@@ -129,16 +132,14 @@ def warm_up(spark: SparkSession) -> None:
             CapturedReplica(run="", moment="", canonical=True, bounds=bounds, paths=(), size=0)
         ],
     )
-    _job(spark, [nothing], [WARM_UP]).toArrow()
+    _job(spark, [nothing], pieces([nothing]), [WARM_UP]).toArrow()
 
 
-def _job(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check]) -> DataFrame:
+def _job(
+    spark: SparkSession, plans: Sequence[RunPlan], asked: Sequence[Piece], checks: Sequence[Check]
+) -> DataFrame:
     schema = from_arrow_schema(FINDINGS)
-    found = (
-        read(spark, pieces(plans))
-        .groupBy(*KEY)
-        .applyInArrow(partition_judge(plans, checks), schema)
-    )
+    found = read(spark, asked).groupBy(*KEY).applyInArrow(partition_judge(plans, checks), schema)
     if not any(check.combine for check in checks):
         return found
     # Partial findings by what belongs together; all others of a run are handed on as one group.
