@@ -351,6 +351,7 @@ class _Session:
         if drained:
             drain(world, self._topics, self._watch, died=self._bystanders.mirrors)
         self._clients.stop()
+        self._settings.ask_to_stop()
         self._sampler.stop()
         self._settings.stop()
         if drained:
