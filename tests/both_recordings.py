@@ -8,7 +8,7 @@ import os
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from linkflap.harness import workloads
-from linkflap.harness.model.history import Fetched, Operation
+from linkflap.harness.model.history import Fetched, Operation, SendGroup
 from linkflap.harness.model.protocols import WireRecording
 from linkflap.harness.model.scenario import COMMAND, Scenario, WorkloadSpec
 from linkflap.harness.rundir import RunReader
@@ -116,25 +116,45 @@ Batch = tuple[str, str, int, int, int, int]
 def differences(own: Path, wire: Path) -> Counter[str]:
     """How often the two histories differ, by class."""
     ours, theirs = RunReader(own), RunReader(wire)
-    found = _of_writes(_last(ours), _last(theirs), _names(own))
+    found = _of_writes(_last(ours), _last(theirs), _Logs.of(own))
     return found + _of_polls(ours, theirs) + _of_commits(ours, theirs)
 
 
-def _names(own: Path) -> Mapping[Batch, int]:
-    """The payload id of the first record of each batch that a log has."""
-    found = dict[Batch, int]()
-    for seen in views(own):
-        for log in (*seen.replicas, *seen.earlier):
-            batches, records = log.batches, log.records
-            rows, firsts = np.unique(records.batch, return_index=True)
-            for row, first in zip(rows.tolist(), firsts.tolist(), strict=True):
-                identity = (
-                    int(batches.producer_id[row]),
-                    int(batches.producer_epoch[row]),
-                    int(batches.base_sequence[row]),
-                )
-                found[log.cluster, seen.topic, seen.partition, *identity] = int(records.uid[first])
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Logs:
+    """The payload id of the first record of each batch that a log has, and below which offset the
+    records of a cluster, topic and partition may have been deleted or cleaned."""
+
+    names: Mapping[Batch, int]
+    gone: Mapping[tuple[str, str, int], int]
+
+    @classmethod
+    def of(cls, own: Path) -> _Logs:
+        names, gone = dict[Batch, int](), defaultdict[tuple[str, str, int], int](int)
+        for seen in views(own):
+            for log in (*seen.replicas, *seen.earlier):
+                batches, records = log.batches, log.records
+                at = log.cluster, seen.topic, seen.partition
+                gone[at] = max(gone[at], log.log_start, seen.compacted.get(log.cluster, 0))
+                rows, firsts = np.unique(records.batch, return_index=True)
+                for row, first in zip(rows.tolist(), firsts.tolist(), strict=True):
+                    identity = (
+                        int(batches.producer_id[row]),
+                        int(batches.producer_epoch[row]),
+                        int(batches.base_sequence[row]),
+                    )
+                    # a cleaner may have taken the first records
+                    before = int(records.offset[first] - batches.base_offset[row])
+                    names[*at, *identity] = int(records.uid[first]) - before
+        return cls(names=names, gone=gone)
+
+    def lacking(self, batch: SendGroup, cluster: str) -> str:
+        """What a batch is that no log has."""
+        if not batch.acks:
+            return "an unacknowledged batch that no log has"
+        gone = self.gone.get((cluster, batch.topic, batch.partition), 0)
+        cleaned = batch.acks[0][2] < gone
+        return f"an acknowledged batch that {'was deleted or cleaned' if cleaned else 'no log has'}"
 
 
 def _last(run: RunReader) -> Mapping[int, Operation]:
@@ -161,9 +181,9 @@ def _acknowledged(operations: Mapping[int, Operation]) -> Mapping[Spot, set[int]
 
 
 def _of_writes(
-    ours: Mapping[int, Operation], theirs: Mapping[int, Operation], names: Mapping[Batch, int]
+    ours: Mapping[int, Operation], theirs: Mapping[int, Operation], logs: _Logs
 ) -> Counter[str]:
-    same, found = _pairs(ours, theirs, names)
+    same, found = _pairs(ours, theirs, logs)
     promised, seen = _acknowledged(ours), _acknowledged(theirs)
     found["a record acknowledged to its client, and not on the wire"] = len(promised.keys() - seen)
     for spot in seen.keys() - promised.keys():
@@ -184,7 +204,7 @@ def _of_writes(
 
 
 def _pairs(
-    ours: Mapping[int, Operation], theirs: Mapping[int, Operation], names: Mapping[Batch, int]
+    ours: Mapping[int, Operation], theirs: Mapping[int, Operation], logs: _Logs
 ) -> tuple[Mapping[int, set[int]], Counter[str]]:
     """The clients' operations that each one on the wire is, by the payloads in the logs."""
     planned = {
@@ -198,12 +218,11 @@ def _pairs(
         for batch in row.sends:
             identity = row.producer_id, row.producer_epoch, batch.sequence
             key = row.cluster, batch.topic, batch.partition, *identity
-            mine = planned.get(names.get(key, -1))
+            mine = planned.get(logs.names.get(key, -1))
             if mine is not None:
                 same[row.number].add(mine)
             else:
-                promise = "acknowledged" if batch.acks else "unacknowledged"
-                found[f"an {promise} batch that no log has"] += 1
+                found[logs.lacking(batch, row.cluster)] += 1
     return same, found
 
 

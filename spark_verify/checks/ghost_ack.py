@@ -161,7 +161,8 @@ CHECK = Check(
     source="Redpanda PR 31659 (acknowledged with old offsets, nothing appended); KIP-98",
     wire="""The batch at an acknowledged offset must have the acknowledged producer id, epoch,
         sequence and number of records, or without an id the acknowledged CRC; if brokers rewrite
-        the batches without an id, any CRC is accepted.""",
+        the batches without an id, any CRC is accepted. Where a topic is compacted, it is unknown
+        whether a cleaner took what is absent.""",
     inputs={"batches", "records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -195,7 +195,8 @@ CHECK = Check(
         asynchronous)""",
     wire="""Acknowledgements with acks=all are promises, and an EndTxn that was answered without an
         error. Promised to nobody are acks=1, acks=0, and answers that were lost with their
-        connection.""",
+        connection. The keys of records that are gone are not known: where a topic is compacted,
+        whether a cleaner took them is unknown.""",
     inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -161,6 +161,8 @@ def _found(
 
 CHECK = Check(
     name="record-equality",
+    wire="""The bytes alone decide. Where a topic is compacted, it is unknown whether a cleaner took
+        what only one side has: the keys of records that are gone are not known.""",
     guarantee="""Where a mirror keeps offsets, the mirrored log has the source's record at every
         offset, in whatever batches.""",
     source="KIP-1279 (offsets are kept); message format v2: what the CRC covers",
