@@ -23,6 +23,7 @@ import psutil
 import pytest
 
 from linkflap.chaos.cases.wire import ProducerIdentity, record_batch
+from linkflap.harness.log import layout
 from linkflap.harness.machine import children
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.history import Operation
@@ -1168,6 +1169,23 @@ def test_a_batch_without_a_producer_id_that_is_sent_again_is_there_twice(wire: W
     assert kinds(named(wire, twice, Log("B"))) == {"duplicate"}
     once = Log("A").skip(1).data(-1, crc=sent.crc)
     assert kinds(named(wire, once, Log("B"))) == set()
+
+
+def test_the_same_values_with_other_timestamps_may_be_new_records(wire: Wire) -> None:
+    """A client without idempotence may stamp what it retries anew (segmentio/kafka-go)."""
+    first, second = wire.connection(), wire.connection()
+    one, other = (
+        layout.batch(
+            [(None, b"1")], leader_epoch=-1, attributes=0, time=at, producer=(-1, -1), sequence=-1
+        )
+        for at in (1, 2)
+    )
+    wire.produce(first, one)
+    first.ended()
+    wire.written(second, wire.produce(second, other), 1)
+    unanswered, acknowledged = wire.sends()
+    both = Log("A").data(-1, crc=unanswered.crc).data(-1, crc=acknowledged.crc)
+    assert kinds(named(wire, both, Log("B"))) == set()
 
 
 @pytest.mark.parametrize("answered", [False, True])
