@@ -483,7 +483,8 @@ def condition(when: str) -> Condition:
             during += term.removeprefix(_DURING).split(",")
         elif term != _ALWAYS:
             name, _, least = term.rpartition(":")
-            triggers.append((name, int(least)) if least.isdecimal() else (term, None))
+            counts = least.isdecimal() and int(least) > 0
+            triggers.append((name, int(least)) if counts else (term, None))
     return Condition(after=tuple(after_), during=tuple(during), triggers=tuple(triggers))
 
 

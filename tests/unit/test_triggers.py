@@ -80,7 +80,12 @@ def test_after() -> None:
 
 @pytest.mark.parametrize(
     ("when", "name"),
-    [("full-moon", "full-moon"), ("after:a and tide:3", "tide"), ("always:x", "always:x")],
+    [
+        ("full-moon", "full-moon"),
+        ("after:a and tide:3", "tide"),
+        ("always:x", "always:x"),
+        ("in-flight:Produce:0", "in-flight:Produce:0"),  # true before there is a request
+    ],
 )
 def test_names_that_no_trigger_has(when: str, name: str) -> None:
     assert unknown(condition(when)) == name
