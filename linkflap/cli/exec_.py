@@ -74,8 +74,8 @@ PROGRAM: Final = f"{COMMAND}-1"
     type=click.IntRange(1, 1000),
     help="Partitions of each topic; by default the schedule's.",
 )
-@click.option("--group", default="", help="The consumer group whose offsets are judged.")
-@click.option("--share-group", default="", help="The share group whose deliveries are judged.")
+@click.option("--group", help="The consumer group whose offsets are judged.")
+@click.option("--share-group", help="The share group whose deliveries are judged.")
 @click.option(
     "--record",
     "recorded",
@@ -100,8 +100,8 @@ def exec_(
     schedule: str | None,
     topics: Sequence[str],
     partitions: int | None,
-    group: str,
-    share_group: str,
+    group: str | None,
+    share_group: str | None,
     recorded: str,
     within: str,
     seed: int | None,
@@ -126,15 +126,10 @@ def exec_(
 
     if not words:
         raise InputError("there is no command to run; write it last: linkflap exec -- pytest tests")
-    if share_group and recorded == "none":
-        raise InputError(
-            "--share-group is judged by what crossed the wire; leave --record none out, or "
-            "--share-group"
-        )
     of_program: dict[str, Option] = {
         "once": True,
         "via": "proxy",
-        **groups_of_program(group, share_group),
+        **_groups(group, share_group, recorded),
     }
     program = WorkloadSpec(
         kind=COMMAND,
@@ -184,6 +179,24 @@ def exec_(
     if failed:
         click.echo(f"linkflap: {failed}", err=True)
     return status or verdict
+
+
+def _groups(group: str | None, share_group: str | None, recorded: str) -> dict[str, Option]:
+    """The groups that are judged. Raises InputError."""
+    for option, name in (("--group", group), ("--share-group", share_group)):
+        if name == "":
+            raise InputError(f"{option} is empty; name a group, or leave {option} out")
+    if group and group == share_group:
+        raise InputError(
+            f"{group!r} cannot be a consumer group and a share group; leave --group or "
+            "--share-group out"
+        )
+    if share_group and recorded == "none":
+        raise InputError(
+            "--share-group is judged by what crossed the wire; leave --record none out, or "
+            "--share-group"
+        )
+    return groups_of_program(group or "", share_group or "")
 
 
 def _based_on(

@@ -78,6 +78,9 @@ def test_values_of_options(text: str, value: tuple[str, str | int | float]) -> N
         (["--topic", "orders", "--topology", "A{mtls}->B", "--", "true"], "cannot show cluster A"),
         (["--topic", "orders", "--", "./no-such"], "there is no program './no-such'"),
         (["--share-group", "g", "--record", "none", "--", "true"], "by what crossed the wire"),
+        (["--group", "", "--", "true"], "--group is empty; name a group, or leave --group out"),
+        (["--share-group", "", "--", "true"], "--share-group is empty"),
+        (["--group", "g", "--share-group", "g", "--", "true"], "'g' cannot be a consumer group"),
     ],
 )
 def test_exec_refuses_what_it_could_not_run_or_judge(words: list[str], says: str) -> None:
