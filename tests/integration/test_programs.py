@@ -237,6 +237,12 @@ command = ["sleep", "600"]
 home = "B"
 starts = "in:pause"
 
+[[workload]]
+kind = "readers"
+home = "A"
+starts = "in:pause"
+options = {{ group = "late" }}
+
 [[fault]]
 id = "pause"
 fault = "program-pause"
@@ -285,6 +291,9 @@ def test_an_application_and_a_mirror_by_command_are_killed_and_fail_over(tmp_pat
     started = {n: e.cluster for n, e in enumerate(events) if isinstance(e, ProgramStarted)}
     assert list(started.values()) == ["A", "B", "A", "B"]
     assert list(started)[1] > bitten
+    polls, _ = RunReader(tmp_path / "run").polls()
+    late = [poll.time for poll in polls if poll.reader == "readers-2"]
+    assert min(late) > events[bitten].time
     pids = [e.pid for e in events if isinstance(e, ProgramStarted)]
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
 

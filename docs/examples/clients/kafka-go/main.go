@@ -59,6 +59,7 @@ func read(stop context.Context, brokers []string, topic string) {
 	for {
 		payment, err := reader.FetchMessage(stop)
 		if err != nil {
+			log.Print(err) // linkflap starts it again, unless it was asked to stop
 			break
 		}
 		total++
