@@ -30,6 +30,8 @@ PLAYED: Final = [
     ("half-open", "shadow"),
     ("compacted-topic", "shadow"),
     ("retention", "shadow"),
+    ("large-messages", "shadow"),
+    ("log-append-time", "shadow"),
 ]
 """Scenarios, and their mirrors."""
 ANEW: Final = "skipped-by-truncation"
