@@ -32,6 +32,9 @@ PLAYED: Final = [
     ("retention", "shadow"),
     ("large-messages", "shadow"),
     ("log-append-time", "shadow"),
+    ("partitions-added", "shadow"),
+    ("mirror-crash", "shadow"),
+    ("planned-failover", "shadow"),
 ]
 """Scenarios, and their mirrors."""
 ANEW: Final = "skipped-by-truncation"
