@@ -168,9 +168,10 @@ def _clients_died(judged: Document) -> Iterator[Text]:
             yield Text(f"ended: {death.process}, exit status 0")
             continue
         again = "started again" if death.again else "not started again"
+        process = "" if list(death.clients) == [death.process] else f"{death.process}, "
         yield Text(
-            f"died: {', '.join(death.clients)} ({death.process}, {death.how}), in flight: "
-            f"{death.flying}; {again}"
+            f"died: {', '.join(death.clients)} ({process}{death.how}), in flight: {death.flying}; "
+            f"{again}"
         )
     yield from _more(len(judged.clients_died), "processes of clients that died")
     if judged.clients_died:

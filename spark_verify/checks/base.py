@@ -283,11 +283,9 @@ class Check:
     @property
     def facts(self) -> Mapping[str, str]:
         """The properties of the check beside its guarantee, for docs/checks.md and for reports."""
-        whole = (
-            f"; unknown when {' or '.join(sorted(self.complete))} are damaged"
-            if self.complete
-            else ""
-        )
+        *others, last = sorted(self.complete) or [""]
+        either = f"{', '.join(others)} or {last}" if others else last
+        whole = f"; unknown when {either} are damaged" if self.complete else ""
         alone = (
             "; also runs on logs without a client history"
             if self.from_bytes or self.from_content

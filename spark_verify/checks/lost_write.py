@@ -193,10 +193,10 @@ CHECK = Check(
         mirror's destination up to the last record that the mirror copied.""",
     source="""Jepsen kafka workload, lost-write; KIP-98 (commit), KIP-382 (mirroring is
         asynchronous)""",
-    wire="""Acknowledgements with acks=all are promises, and an EndTxn that was answered without an
-        error. Promised to nobody are acks=1, acks=0, and answers that were lost with their
-        connection. The keys of records that are gone are not known: where a topic is compacted,
-        whether a cleaner took them is unknown.""",
+    wire="""An acknowledgement with acks=all is a promise, and so is an EndTxn that was answered
+        without an error. With acks=1 or acks=0, or where the answer was lost with its connection,
+        nothing was promised. The keys of records that are gone are not known: where a topic is
+        compacted, whether a cleaner took them is unknown.""",
     inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -259,7 +259,7 @@ CHECK = Check(
     follows={"lost-write", "ghost-ack", "read-committed-visibility", "poll-continuity"},
     kernel=kernel,
     due_at=_due_at,
-    when="""native ones where clients write and a reader is in the end, mirrored ones where one was
-        all along""",
+    when="""native ones where clients write and a reader reads at the end, mirrored ones where one
+        read from the start""",
     judges_readers=True,
 )
