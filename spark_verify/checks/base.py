@@ -283,9 +283,8 @@ class Check:
     @property
     def facts(self) -> Mapping[str, str]:
         """The properties of the check beside its guarantee, for docs/checks.md and for reports."""
-        *others, last = sorted(self.complete) or [""]
-        either = f"{', '.join(others)} or {last}" if others else last
-        whole = f"; unknown when {either} are damaged" if self.complete else ""
+        either = " or ".join(", ".join(sorted(self.complete)).rsplit(", ", 1))
+        whole = f"; unknown when {either} are damaged" if either else ""
         alone = (
             "; also runs on logs without a client history"
             if self.from_bytes or self.from_content
