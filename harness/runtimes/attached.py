@@ -743,11 +743,21 @@ def _in_use(where: str) -> InputError:
     )
 
 
+def _check_certificates(cluster: ClusterSpec) -> None:
+    """Raises InputError if certificates cannot be made here, or those that it names not used."""
+    require_certificates()
+    from linkflap.harness.runtimes.kraft.secrets import check_certificates
+
+    check_certificates(client_properties.read(cluster.properties))
+
+
 def check(topology: Topology) -> None:
     """The check of the process runtime, in which mirrors run. Also raises InputError for settings
-    of brokers that linkflap does not start, and for unreadable client properties."""
+    of brokers that linkflap does not start, and for client properties and certificates that cannot
+    be read."""
     for cluster in topology.clusters:
-        client_properties.read(cluster.properties)
+        if client_properties.read(cluster.properties).tls:
+            _check_certificates(cluster)
         if cluster.toxiproxy:
             shared.parse(cluster.toxiproxy)
         if cluster.config:

@@ -140,6 +140,7 @@ def test_settings_and_groups_of_others_are_refused(tmp_path: Path, more: str, sa
         ("env:", "client properties env: name no variable; write env:NAME"),
         ("env:LINKFLAP_JAVA", "ssl.truststore.location is a Java client's"),
         ("env:LINKFLAP_KERBEROS", "sasl.mechanism is GSSAPI; what can be used is PLAIN, SCRAM"),
+        ("env:LINKFLAP_NOWHERE", "ssl.ca.location nowhere.pem cannot be read (No such file"),
     ],
 )
 def test_client_properties_that_cannot_be_used_are_refused(
@@ -148,6 +149,7 @@ def test_client_properties_that_cannot_be_used_are_refused(
     monkeypatch.setenv("LINKFLAP_EMPTY", " \n# nothing\n")
     monkeypatch.setenv("LINKFLAP_JAVA", "security.protocol=ssl\nssl.truststore.location=a.jks")
     monkeypatch.setenv("LINKFLAP_KERBEROS", "security.protocol=sasl_ssl\nsasl.mechanism=GSSAPI")
+    monkeypatch.setenv("LINKFLAP_NOWHERE", "security.protocol=ssl\nssl.ca.location=nowhere.pem")
     topology = TOPOLOGY.replace(":8", f":8{{{source}}}")
     assert says in refused("link-flap", "--topology", topology)
 

@@ -151,12 +151,7 @@ def attached_secrets(name: str, found: ClientProperties, folder: Path) -> Attach
     )
     if not found.tls:
         return AttachedSecrets(entry=written(entry, file))
-    if not found.checks_certificates:
-        raise InputError(
-            f"{found.source}: enable.ssl.certificate.verification is false, and mirrors and Java "
-            "clients cannot do without; leave it out, and name the brokers' authority with "
-            "ssl.ca.location"
-        )
+    check_certificates(found)
     made = Authority(folder, f"{name}-proxies")
     theirs, both = folder / f"{name}-authority.pem", folder / f"{name}-authorities.pem"
     write_secret(theirs, believed := _authority(found))
@@ -178,6 +173,19 @@ def attached_secrets(name: str, found: ClientProperties, folder: Path) -> Attach
         authority=str(theirs),
         identity=identity,
     )
+
+
+def check_certificates(found: ClientProperties) -> None:
+    """Raises InputError if the certificates that these client properties name cannot be used."""
+    if not found.checks_certificates:
+        raise InputError(
+            f"{found.source}: enable.ssl.certificate.verification is false, and mirrors and Java "
+            "clients cannot do without; leave it out, and name the brokers' authority with "
+            "ssl.ca.location"
+        )
+    _authority(found)
+    if found.given.get("ssl.certificate.location"):
+        _identity(found)
 
 
 def _authority(found: ClientProperties) -> bytes:
