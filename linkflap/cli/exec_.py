@@ -294,9 +294,14 @@ def _ended(folder: Path, within: float) -> tuple[int, str]:
             f"the command had not ended within {within:g} s, and was ended; give it more time with "
             "--within"
         )
-    status = died[-1].status
-    failed = f"the command ended with status {status}" if status else ""
-    return 128 - status if status < 0 else status, failed
+    return exit_of(died[-1].status, died[-1].signal)
+
+
+def exit_of(status: int, signal: str) -> tuple[int, str]:
+    """A command's exit status as a shell gives it, and how the command failed, if it did."""
+    if status < 0:
+        return 128 - status, f"{signal} ended the command (exit status {128 - status})"
+    return status, f"the command ended with status {status}" if status else ""
 
 
 def to_repeat(words: Sequence[str], seed: int) -> str:

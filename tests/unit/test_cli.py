@@ -25,7 +25,7 @@ from linkflap.chaos.schedule import check
 from linkflap.cli import commands
 from linkflap.cli.commands import linkflap
 from linkflap.cli.completion import catalogue
-from linkflap.cli.exec_ import to_repeat
+from linkflap.cli.exec_ import exit_of, to_repeat
 from linkflap.cli.log_options import logs_request, option_value
 from linkflap.cli.output import annotate, check_junit
 from linkflap.harness import runtimes
@@ -87,6 +87,12 @@ def test_exec_refuses_what_it_could_not_run_or_judge(words: list[str], says: str
     done = CliRunner().invoke(linkflap, ["exec", "--dry-run", *words], standalone_mode=False)
     assert isinstance(done.exception, InputError)
     assert says in str(done.exception)
+
+
+def test_exit_of_a_command_is_that_of_a_shell() -> None:
+    assert exit_of(0, "") == (0, "")
+    assert exit_of(3, "") == (3, "the command ended with status 3")
+    assert exit_of(-9, "SIGKILL") == (137, "SIGKILL ended the command (exit status 137)")
 
 
 @pytest.mark.parametrize("dashes", [["--"], []])
