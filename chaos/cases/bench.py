@@ -401,6 +401,13 @@ class Bench:
 
             wait_for(f"{name}={value} to be in force", in_force, every=0.1)
 
+    def topic_setting(self, topic: str, name: str, value: str, cluster: str = "A") -> None:
+        """Sets a setting of a topic. Raises KafkaException when it is refused."""
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        admin = self.admin(cluster)  # its answers end with it
+        admin.incremental_alter_configs([resource])[resource].result(WITHIN)
+
     def transactional(
         self, base: str = "producer", *, cluster: str = "A", **settings: str | int | bool
     ) -> Transactional:

@@ -99,9 +99,16 @@ class BranchMirror:
         self._accepted("start", self.start, WITHIN)
 
     def promoted(self, partitions: int) -> None:
-        """Asks for stop until it is accepted, which may be refused for a moment too, and waits
-        until every partition is STOPPED."""
+        """Stops it, and waits until every partition is STOPPED."""
+        self.stopping()
+        self.stopped(partitions)
+
+    def stopping(self) -> None:
+        """Asks for stop until it is accepted: it may be refused for a moment too."""
         self._accepted("stop", self.stop, 2 * WITHIN)
+
+    def stopped(self, partitions: int) -> None:
+        """Waits until every partition is STOPPED."""
         wanted = {STOPPED: partitions}
         wait_for(
             f"{self.topic} to be {STOPPED}",

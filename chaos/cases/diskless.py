@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from linkflap.chaos.cases.bench import (
     DISKLESS,
@@ -244,11 +244,7 @@ def switched(bench: Bench, *, anew: bool) -> Observation:
         bench.delete_topic(topic)
         bench.topic(config=ON_DISKLESS)
     else:
-        entry = ConfigEntry("diskless.enable", "true", incremental_operation=AlterConfigOpType.SET)
-        wanted = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-        admin = bench.admin()  # the answer is lost with its client
-        (altered,) = admin.incremental_alter_configs([wanted]).values()
-        answer = answer_to(lambda: altered.result(WITHIN))
+        answer = answer_to(lambda: bench.topic_setting(topic, "diskless.enable", "true"))
     bench.write(topic, [b"%d" % n for n in range(SWITCHED, 2 * SWITCHED)])
     read = bench.read(topic)
     facts = {"answer": answer, "read": [[offset, value.decode()] for offset, value in read]}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
+from linkflap.chaos.cases import wire
 from linkflap.chaos.cases.bench import PAIR, Bench, happens, markers, records
-from linkflap.chaos.cases.branch_mirror import branch_mirror
+from linkflap.chaos.cases.branch_mirror import STOPPED, branch_mirror, one_coordinator
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.wire import ProducerIdentity, Wire, record_batch
 from linkflap.topologies import parse
@@ -187,3 +189,50 @@ def _of_one_id(source: Wire, destination: Wire) -> tuple[ProducerIdentity, Produ
         else:
             of_b = destination.init_producer_id()
     return of_a, of_b
+
+
+_REPLICAS: Final = 3
+SHORT_FOR: Final = 15.0
+"""Seconds for which the in-sync replicas are too few: the reset is tried again every five."""
+
+
+@case(
+    "KIP-1279-stop-below-min-isr",
+    parse("A->B:3"),
+    claim={"needed": _REPLICAS},
+    control={"needed": _REPLICAS - 1},
+)
+def stop_below_min_isr(bench: Bench, *, needed: int) -> Observation:
+    """A transaction is open on A; a follower of B's leader is dead, which coordinates nothing.
+    `needed`: min.insync.replicas of the topic on B when stop is asked for; after that, 1."""
+    topic = bench.topic()
+    writer = bench.wire_transactional("X", timeout=900.0)
+    writer.add((topic, 0))
+    writer.write((topic, 0), *[b"of X"] * RECORDS)
+    with branch_mirror(bench, topic) as mirror:
+        mirror.mirrors(1, between=(partial(one_coordinator, bench),))
+        bench.ends_at(RECORDS, topic)
+        brokers = bench.cluster("B").brokers
+        leader = brokers[wire.leader(bench.up("B").client_address, topic)]
+        asked = bench.ask(leader)
+        follower = next(one for one in brokers.values() if one.id not in {leader.id, 1})
+        follower.kill()
+        others = [one for one in brokers.values() if one.id != follower.id]
+        bench.in_sync(topic, *others, by=asked)
+        mirror.mirroring(1)
+        bench.ends_at(RECORDS, topic)
+        bench.topic_setting(topic, "min.insync.replicas", str(needed), cluster="B")
+        mirror.stopping()
+        early = happens(
+            STOPPED, lambda: mirror.states() == {STOPPED: 1}, within=SHORT_FOR, every=0.2
+        )
+        bench.topic_setting(topic, "min.insync.replicas", "1", cluster="B")
+        mirror.stopped(1)
+    log = bench.log(topic, broker=leader.id, cluster="B")
+    stable, high = (bench.bound(which, topic, cluster="B") for which in ("stable", "high"))
+    facts = {
+        "stopped_while_replicas_were_too_few": early,
+        "B_markers": [one.words for one in markers(log)],
+        "B_stable_and_high": [stable, high],
+    }
+    return Observation(shown=stable < high, facts=facts)
