@@ -35,6 +35,8 @@ PLAYED: Final = [
     ("partitions-added", "shadow"),
     ("mirror-crash", "shadow"),
     ("planned-failover", "shadow"),
+    ("region-loss", "shadow"),
+    ("chain-flap", "shadow"),
 ]
 """Scenarios, and their mirrors."""
 ANEW: Final = "skipped-by-truncation"
