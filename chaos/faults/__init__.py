@@ -119,25 +119,23 @@ IN_CONTAINERS: Final = frozenset({"broker-disconnect", "broker-memory-limit", "p
 
 IN_PROCESSES: Final = frozenset({"clock-skew", "rolling-upgrade"})
 """Faults that need brokers that are processes."""
-ON_ATTACHED: Final = frozenset(
-    {
-        "client-kill",
-        "client-pause",
-        "failover-forced",
-        "failover-planned",
-        "link-bandwidth",
-        "link-cut",
-        "link-flap",
-        "link-half-open",
-        "link-latency",
-        "link-reset",
-        "mirror-kill",
-        "partitions-added",
-        "program-pause",
-        "records-deleted",
-        "topic-recreated",
-    }
-)
+ON_ATTACHED: Final = ON_THE_WIRE | {
+    "client-kill",
+    "client-pause",
+    "failover-forced",
+    "failover-planned",
+    "link-bandwidth",
+    "link-cut",
+    "link-flap",
+    "link-half-open",
+    "link-latency",
+    "link-reset",
+    "mirror-kill",
+    "partitions-added",
+    "program-pause",
+    "records-deleted",
+    "topic-recreated",
+}
 """Faults that affect only this run's links, clients and topics, so that they can be played on
 clusters that linkflap did not start.
 """

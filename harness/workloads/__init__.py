@@ -149,6 +149,27 @@ def topics_for(
     }
 
 
+def check_topics(specs: Sequence[WorkloadSpec]) -> None:
+    """Raises InputError for a workload that writes, and whose only topic a program writes."""
+    named = dict.fromkeys(topics(specs), 1)
+    for spec in specs:
+        if spec.kind != COMMAND and not _at_home(topics_for(spec, specs, named), spec):
+            raise InputError(
+                f"workload {spec.kind} writes {topic_name(spec.home, 'orders')}, which the program "
+                f"of home {spec.home} writes; name another topic in its writes, or leave the "
+                "workload out"
+            )
+
+
+def _at_home(topics: Mapping[str, int], spec: WorkloadSpec) -> dict[str, int]:
+    """The topics that a workload reads, or that are of its home."""
+    return {
+        topic: count
+        for topic, count in topics.items()
+        if topic in spec.reads or topic.startswith(topic_name(spec.home, ""))
+    }
+
+
 def groups(specs: Sequence[WorkloadSpec]) -> list[str]:
     """The consumer groups of these workloads. Their committed offsets are sampled."""
     sampled = ("readers", "relay", COMMAND)
@@ -177,11 +198,7 @@ def context(
     homes) they use those named `<home>.*`. Raises InputError for a wrong option, or a home without
     topics."""
     kind = check(spec)
-    own = {
-        topic: count
-        for topic, count in topics.items()
-        if topic in spec.reads or topic.startswith(topic_name(spec.home, ""))
-    }
+    own = _at_home(topics, spec)
     home = {topic: count for topic, count in own.items() if _used(spec, kind, topic)}
     if not home:
         raise InputError(

@@ -85,6 +85,7 @@ def check(scenario: Scenario, runtime: str) -> None:
     check_in_sync(scenario)
     _check_times(scenario)
     check_all(scenario.workloads)
+    workloads.check_topics(scenario.workloads)
     mirrors.check(
         scenario.mirror, reversible=any(fault.name.reverses for fault in scenario.schedule)
     )

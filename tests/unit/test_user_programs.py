@@ -35,7 +35,7 @@ from linkflap.harness.model.guarantee import Allowance, Guarantee
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import MirrorSpec, Option, WorkloadSpec
 from linkflap.harness.rundir import RunReader, RunWriter
-from linkflap.harness.workloads import groups, topics, topics_for
+from linkflap.harness.workloads import check_topics, groups, topics, topics_for
 from linkflap.harness.workloads.clients import WorkloadClients, make_all
 from linkflap.harness.workloads.command import Command, check
 from tests.command_line import ran
@@ -548,6 +548,15 @@ def test_topics_of_a_program_are_only_read_by_linkflaps_clients(writer: RunWrite
     assert groups(specs) == ["mine"]
     crews = make_all(specs, deployment=ADDRESSES, topics=every, writer=writer, seed=1)
     assert [type(crew).__name__ for crew in crews] == ["Command", "Producers", "Readers"]
+
+
+@pytest.mark.parametrize("kind", ["transactional", "idempotent"])
+def test_a_workload_that_may_not_write_the_only_topic_of_its_home_is_refused(kind: str) -> None:
+    program = WorkloadSpec(kind="command", home="A", command=("true",), writes=("orders",))
+    readers = WorkloadSpec(kind="readers", home="A")
+    check_topics([program, readers])
+    with pytest.raises(InputError, match=rf"^workload {kind} writes A.orders, which the program"):
+        check_topics([program, readers, WorkloadSpec(kind=kind, home="A")])
 
 
 # A mirror of commands: its manifest, its guarantees, its reports, and its lag. No broker runs
