@@ -1,4 +1,4 @@
-"""Built-in scenarios, recorded both ways at once: by linkflap's own clients, and by recorders
+"""Every built-in scenario, recorded both ways at once: by linkflap's own clients, and by recorders
 on the wire that these clients pass. The histories differ only as docs/own-application.md says, and
 the checks judge both alike."""
 
@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from linkflap.chaos.scenarios import ScenarioRequest, scenario
+from linkflap.chaos.scenarios import SCENARIOS, ScenarioRequest, scenario
 from linkflap.harness.model.verdict import CheckResult
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.verdict.judge import Judgement
@@ -20,24 +20,7 @@ from tests.both_recordings import differences, judged, recorded_both_ways
 pytestmark = pytest.mark.nightly
 _DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "own-application.md"
 CLEANED: Final = "compacted, and whether a cleaner took them cannot be known"
-PLAYED: Final = [
-    ("link-flap", "shadow"),
-    ("link-flap", "mm2"),
-    ("failback-divergence", "shadow"),
-    ("client-kill", "shadow"),
-    ("relay", "shadow"),
-    ("broker-loss", "shadow"),
-    ("half-open", "shadow"),
-    ("compacted-topic", "shadow"),
-    ("retention", "shadow"),
-    ("large-messages", "shadow"),
-    ("log-append-time", "shadow"),
-    ("partitions-added", "shadow"),
-    ("mirror-crash", "shadow"),
-    ("planned-failover", "shadow"),
-    ("region-loss", "shadow"),
-    ("chain-flap", "shadow"),
-]
+PLAYED: Final = [*((name, "shadow") for name in SCENARIOS), ("link-flap", "mm2")]
 """Scenarios, and their mirrors."""
 ANEW: Final = "skipped-by-truncation"
 """A reader that stays where it was has a new connection after its broker was down: on the wire it
