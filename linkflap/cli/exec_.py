@@ -282,13 +282,20 @@ def _follow(path: Path, progress: Progress, over: threading.Event) -> None:
 def _ended(folder: Path, within: float) -> tuple[int, str]:
     """The command's exit status as a shell gives it, and how it failed, if it did. Raises
     EnvironmentFailure where it never ran."""
-    from linkflap.harness.model.events import ClientDied, ProgramStarted, of_kind
+    from linkflap.harness.model.events import (
+        ClientDied,
+        ProgramStarted,
+        RecorderDied,
+        of_kind,
+    )
     from linkflap.harness.rundir import RunReader
 
     events, _ = RunReader(folder).events()
     if not of_kind(events, ProgramStarted):
         raise EnvironmentFailure(f"the command was not started; see {folder}")
     died = [e for e in of_kind(events, ClientDied) if e.process == PROGRAM and e.by == "itself"]
+    if not died and (recorders := of_kind(events, RecorderDied)):
+        return 143, f"the recorder of {recorders[0].cluster} died, so the command was ended"
     if not died:
         return 143, (
             f"the command had not ended within {within:g} s, and was ended; give it more time with "

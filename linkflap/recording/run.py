@@ -406,11 +406,19 @@ def _play(
     scenario: Scenario, world: RunWorld, player: Player, watch: Ticker, progress: Progress
 ) -> None:
     """Plays the schedule under load for the scenario's duration, or until its programs that run
-    once have ended, and on until the last fault has ended."""
+    once have ended, and on until the last fault has ended. Ends these programs when a recorder has
+    died: the run has failed."""
     player.start()
-    over = now() + int(scenario.duration * 1e9)
+    deadline = now() + int(scenario.duration * 1e9)
+
+    def over() -> bool:
+        watch()
+        if watch.recorders_died:
+            world.clients.end_programs()
+        return world.clients.all_ended or now() >= deadline
+
     until(
-        lambda: watch() or world.clients.all_ended or now() >= over,
+        over,
         within=scenario.duration + 1,
         what="the workload's duration",
         every=0.1,

@@ -30,7 +30,7 @@ _WIDTH: Final = 120
 class UnexpectedExits:
     """Polled by the run's own thread. `under_way` returns the faults that may have something broken
     now. `found` gets one sentence for each exit; `clusters` are those whose brokers exited,
-    `mirrors` the links whose mirrors did."""
+    `mirrors` the links whose mirrors did, `recorders` the clusters whose recorders did."""
 
     def __init__(
         self, world: FaultWorld, under_way: Callable[[], Sequence[FaultSpec]], found: list[str]
@@ -39,6 +39,7 @@ class UnexpectedExits:
         self._seen: set[str] = set()
         self.clusters: set[str] = set()
         self.mirrors: set[str] = set()
+        self.recorders: set[str] = set()
         self._was_alive: set[str] = set()
 
     def all_started(self) -> None:
@@ -88,12 +89,11 @@ class UnexpectedExits:
     def _recorders_died(self) -> Sequence[str]:
         reported = []
         for cluster, recorder in self._world.deployment.recorders.items():
-            name = f"the recorder of {cluster}"
-            if not recorder.alive and name not in self._seen:
-                self._seen.add(name)
+            if not recorder.alive and cluster not in self.recorders:
+                self.recorders.add(cluster)
                 words = tuple(recorder.last_words(lines=_LAST))
                 self._world.recorder.write(RecorderDied(cluster=cluster, last_words=words))
-                reported.append(f"{name} died by itself; see {recorder.log}")
+                reported.append(f"the recorder of {cluster} died by itself; see {recorder.log}")
         return reported
 
     def _broker_died(self, broker: Broker, name: str) -> str:
@@ -176,6 +176,11 @@ class Ticker:
         self._world, self._progress, self._exits = world, progress, exits
         self._counted = self._asked = 0
         self._noted: set[tuple[str, int]] = set()
+
+    @property
+    def recorders_died(self) -> bool:
+        """Whether a recorder has died, so that what clients do is no longer recorded."""
+        return bool(self._exits.recorders)
 
     def __call__(self) -> bool:
         """Always False, so that it can stand in a condition. Raises EnvironmentFailure when nothing

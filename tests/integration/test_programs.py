@@ -480,6 +480,31 @@ def test_a_command_runs_once_while_links_break_and_its_failure_is_the_exit_code(
     assert examined["unseen"].keys() == {"A/native", "B/mirrored"}
 
 
+KILLS_ITS_RECORDER = """
+import os, psutil, signal
+folder = os.environ["LINKFLAP_ADDRESS_FILE"].partition("/commands/")[0]
+for process in psutil.process_iter(["cmdline"]):
+    words = " ".join(process.info["cmdline"] or ())
+    if "linkflap.harness.wire.recorder" in words and folder in words:
+        process.kill()
+signal.pause()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_a_command_is_ended_when_a_recorder_dies(tmp_path: Path) -> None:
+    (tmp_path / "kills.py").write_text(KILLS_ITS_RECORDER)
+    done = cli(
+        "exec --json --topology A --topic orders -- python3 kills.py",
+        env=environment(tmp_path / "ledger"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 143, done.stderr
+    assert "linkflap: the recorder of A died, so the command was ended" in done.stderr
+    assert json.loads(done.stdout)["verdict"] == "unknown"
+
+
 @pytest.mark.spark
 @pytest.mark.nightly
 def test_wrong_program_is_found_without_a_change_to_the_program(tmp_path: Path) -> None:

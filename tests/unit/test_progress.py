@@ -308,6 +308,7 @@ def test_a_recorders_death_is_an_event_and_reported_once() -> None:
     scene.recorders["A"].alive = False
     assert scene.deaths.look() == ["the recorder of A died by itself; see its log"]
     assert scene.deaths.look() == []
+    assert scene.deaths.recorders == {"A"}
     ((kind, subject, data),) = scene.events
     assert (kind, subject, data["last_words"]) == ("recorder-died", "A", ["the last line"])
 
