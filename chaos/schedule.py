@@ -42,7 +42,17 @@ from linkflap.harness.model.events import FaultBite, FaultEnd, FaultHeal, FaultS
 from linkflap.harness.model.faults import KILL, REVERSE, UNCLEAN
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.protocols import Administered, Bite, FaultWorld, Recorder
-from linkflap.harness.model.scenario import IN, IN_SYNC, OWN_GROUPS, FaultSpec, Scenario, group_of
+from linkflap.harness.model.scenario import (
+    IN,
+    IN_SYNC,
+    OWN_GROUPS,
+    FaultSpec,
+    Scenario,
+    WorkloadSpec,
+    clusters_of,
+    group_of,
+    through_recorders,
+)
 from linkflap.harness.model.texts import counted, nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import now, patient, pause, until
@@ -101,6 +111,44 @@ def check_scenario(scenario: Scenario) -> None:
                 f"a workload starts {workload.starts!r}, and there is no such fault; write in: and "
                 f"the id of a fault{nearest(workload.starts, starts)}"
             )
+    _check_starts(scenario)
+
+
+def _check_starts(scenario: Scenario) -> None:
+    """Raises InputError for a workload that starts during a fault which waits, itself or through
+    others, for requests that only such workloads could send: neither would ever begin."""
+    faults = {spec.id: spec for spec in scenario.schedule}
+    started = _that_can_start(scenario)
+    for workload in (w for w in scenario.workloads if w not in started):
+        first = faults[workload.starts.removeprefix(IN)]
+        every = (first, *_before(first, scenario.schedule))
+        last = next(spec for spec in every if not _may_be_sent(spec, started, scenario))
+        raise InputError(
+            f"a workload {workload.kind} starts {workload.starts!r}, and fault {last.id!r}, which "
+            f"begins before it, waits for {last.when!r}, which only clients that start later could "
+            "send; let one of them start without waiting for the other"
+        )
+
+
+def _that_can_start(scenario: Scenario) -> Sequence[WorkloadSpec]:
+    """The workloads that start with the run, or during a fault that can begin."""
+    begun = {""}
+    for _ in (*scenario.schedule, None):  # each round adds a fault, or is like all that follow it
+        started = [w for w in scenario.workloads if w.starts.removeprefix(IN) in begun]
+        begun |= {
+            spec.id
+            for spec in scenario.schedule
+            if begun.issuperset(condition(spec.when).faults)
+            and _may_be_sent(spec, started, scenario)
+        }
+    return started
+
+
+def _may_be_sent(spec: FaultSpec, started: Sequence[WorkloadSpec], scenario: Scenario) -> bool:
+    """Whether clients that have started can send the requests that a fault waits for, if it waits
+    for any. A program has the addresses of all clusters."""
+    there = [w for w in started if w.command or spec.on.entered in clusters_of(w, scenario)]
+    return not recorded_only(condition(spec.when)) or any(map(through_recorders, there))
 
 
 def check_in_sync(scenario: Scenario) -> None:

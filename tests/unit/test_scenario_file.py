@@ -8,7 +8,7 @@ import tomllib
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from scenario_schema import json_schema
@@ -571,6 +571,87 @@ def test_setting_that_would_fail_later_is_refused_with_its_line(
     with pytest.raises(InputError, match=rf"line \d+: (fault 'x'.*: )?{re.escape(says)}"):
         read(made(tmp_path, text), seed=1)
     assert read(made(tmp_path, "\ufeff" + ONE_FLAP), seed=1)  # a BOM is no mistake
+
+
+def starting(fault: str, *, cluster: str = "A") -> str:
+    """A recorded program that starts during a fault."""
+    return (
+        f'[[workload]]\ncommand = ["true"]\nhome = "{cluster}"\nwrites = ["orders"]\n'
+        f'record = "wire"\nstarts = "in:{fault}"\n'
+    )
+
+
+def waiting(id: str, when: str, target: str = "A->B") -> str:
+    return f"""
+[[fault]]
+id = "{id}"
+fault = "link-cut"
+target = "{target}"
+at = 1.0
+when = "{when}"
+"""
+
+
+WIRE: Final = '[[workload]]\nkind = "idempotent"\nhome = "A"\noptions = { via = "wire" }\n'
+RECORDED: Final = starting("").replace('starts = "in:"\n', "")
+
+
+@pytest.mark.parametrize(
+    ("added", "waits"),
+    [
+        (starting("one") + waiting("one", "requested:Produce"), "one"),
+        (starting("one") + waiting("one", "in-flight:Produce:3"), "one"),
+        (
+            starting("two") + waiting("two", "after:one") + waiting("one", "requested:Produce"),
+            "one",
+        ),
+        (
+            starting("two") + waiting("two", "during:one") + waiting("one", "requested:Produce"),
+            "one",
+        ),
+        (starting("one") * 2 + waiting("one", "requested:Produce"), "one"),
+        (
+            starting("one")
+            + starting("two")
+            + waiting("one", "requested:Produce")
+            + waiting("two", "after:flap and requested:Fetch"),
+            "one",
+        ),
+        (
+            starting("one") + waiting("one", "requested:Produce") + waiting("two", "after:one"),
+            "one",
+        ),
+        # linkflap's own clients use the recorder of their own cluster alone
+        (WIRE + starting("one", cluster="B") + waiting("one", "requested:Produce", "*->B"), "one"),
+    ],
+)
+def test_a_client_whose_requests_the_fault_that_starts_it_waits_for_is_refused(
+    tmp_path: Path, added: str, waits: str
+) -> None:
+    says = f"fault '{waits}', which begins before it, waits for '.*', which only clients that start"
+    with pytest.raises(InputError, match=says):
+        read(made(tmp_path, ONE_FLAP + added), seed=1)
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        WIRE + starting("one") + waiting("one", "requested:Produce"),
+        RECORDED + starting("one") + waiting("one", "requested:Produce"),
+        # a program has the addresses of both clusters
+        RECORDED + starting("one", cluster="B") + waiting("one", "requested:Produce", "*->B"),
+        starting("one") + waiting("one", "after:flap") + waiting("two", "requested:Produce"),
+        starting("one")
+        + starting("two")
+        + waiting("one", "requested:Produce")
+        + waiting("two", "after:flap"),
+        starting("flap") + starting("one") + waiting("one", "requested:Produce"),
+    ],
+)
+def test_a_client_starts_in_a_fault_that_waits_for_requests_of_others(
+    tmp_path: Path, added: str
+) -> None:
+    assert read(made(tmp_path, ONE_FLAP + added), seed=1)
 
 
 def test_names_of_settings_are_those_of_all_releases() -> None:
