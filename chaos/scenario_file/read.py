@@ -30,7 +30,7 @@ from linkflap.chaos.scenario_file.schema import (
     ScenarioFile,
     WorkloadTable,
 )
-from linkflap.chaos.triggers import condition, known, requests
+from linkflap.chaos.triggers import after, condition, known, requests
 from linkflap.harness import mirrors, runtimes
 from linkflap.harness.guarantees.allowed import BROKERS, LOSSES, PROMOTED
 from linkflap.harness.machine.broker_commands import NAMES, UNDONE_BY, VERBS, unknown_name
@@ -647,20 +647,11 @@ def _workload(
 def _schedule(
     reader: Reader, file: ScenarioFile, topology: Topology, rng: random.Random
 ) -> Iterable[FaultSpec]:
-    ids = [table.id for table in file.fault]
+    ids = _all_ids(reader, file)
     for index, table in enumerate(file.fault):
         at = ("fault", index)
         reader.known((*at, "fault"), "fault", table.fault, FAULTS)
-        waits = condition(table.when)
-        for trigger, _ in waits.triggers:
-            if requests(trigger) is None:
-                reader.known((*at, "when"), "trigger", trigger, known())
-        for name in waits.faults:
-            reader.known((*at, "when"), "fault with the id", name, ids)
-        if ids.index(table.id) != index:
-            reader.fail(
-                (*at, "id"), f"two faults have the id {table.id!r}; give each an id of its own"
-            )
+        _check_condition(reader, at, table, ids)
         for name in table.options:
             reader.known(
                 (*at, "options", name),
@@ -674,13 +665,49 @@ def _schedule(
                 reader.fail(
                     (*at, "target"), f"{table.fault} cannot be applied to {target!r}: {reason}"
                 )
-            times = {
-                name: _seconds(reader, (*at, name), value, rng)
-                for name, value in {"at": table.at, "duration": table.duration}.items()
-            }
-            spec = FaultSpec(**msgspec.structs.asdict(table) | {"id": id, "target": target} | times)
-            reader.placed((*at, "options"), partial(check_options, spec))
-            yield spec
+            previous = ""
+            for own in _ids(id, table):
+                spec = FaultSpec(
+                    id=own,
+                    fault=table.fault,
+                    target=target,
+                    at=_seconds(reader, (*at, "at"), table.at, rng),
+                    duration=_seconds(reader, (*at, "duration"), table.duration, rng),
+                    when=after(previous, once=table.when) if previous else table.when,
+                    options=table.options,
+                )
+                reader.placed((*at, "options"), partial(check_options, spec))
+                yield spec
+                previous = own
+
+
+def _all_ids(reader: Reader, file: ScenarioFile) -> Sequence[str]:
+    """The ids of all faults. Raises InputError for one that two faults have."""
+    ids: list[str] = []
+    for index, table in enumerate(file.fault):
+        own = _ids(table.id, table)
+        if twice := next(filter(ids.__contains__, own), None):
+            reader.fail(
+                ("fault", index, "id"),
+                f"two faults have the id {twice!r}; give each an id of its own",
+            )
+        ids += own
+    return ids
+
+
+def _check_condition(reader: Reader, at: KeyPath, table: FaultTable, ids: Sequence[str]) -> None:
+    """Raises InputError for a trigger or fault that a fault waits for and that does not exist."""
+    waits = condition(table.when)
+    for trigger, _ in waits.triggers:
+        if requests(trigger) is None:
+            reader.known((*at, "when"), "trigger", trigger, known())
+    for name in waits.faults:
+        reader.known((*at, "when"), "fault with the id", name, ids)
+
+
+def _ids(first: str, table: FaultTable) -> Sequence[str]:
+    """The ids of a fault, one for each time that it is played."""
+    return [first, *(f"{first}-{number}" for number in range(2, table.repeat + 1))]
 
 
 def _targets(table: FaultTable, topology: Topology) -> Iterable[tuple[str, str]]:

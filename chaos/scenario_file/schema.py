@@ -110,7 +110,8 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
 class FaultTable(Table, frozen=True, kw_only=True):
     """One fault, `at` seconds after the workload began (or after the faults that `when` names), for
     `duration` seconds. `at = [3.0, 5.0]`: the seed chooses a time between the two; `duration`
-    likewise. With the target `{link}` every link has this fault."""
+    likewise. With the target `{link}` every link has this fault. It is played `repeat` times, as
+    faults of the ids `ID`, `ID-2`, `ID-3`, …, each after the one before."""
 
     id: FileName
     fault: Name
@@ -118,6 +119,7 @@ class FaultTable(Table, frozen=True, kw_only=True):
     at: Seconds | Between = 0.0
     duration: Seconds | Between = 0.0
     when: When = "always"
+    repeat: Annotated[int, Meta(ge=1, le=100)] = 1
     options: dict[str, Option] = {}
 
 
@@ -242,6 +244,7 @@ KEYS: Final[Mapping[type[Table], tuple[str, Mapping[str, str]]]] = {
             "at": "seconds after the start, or after `when`; [3.0, 5.0]: the seed chooses",
             "duration": "seconds until it is healed; [3.0, 4.0]: the seed chooses",
             "when": "other faults and triggers that it waits for (linkflap list triggers)",
+            "repeat": "times it is played: the next ones are ID-2, ID-3, …, each after the last",
             "options": "options of the kind (linkflap list options)",
         },
     ),

@@ -224,6 +224,27 @@ def test_a_file_for_any_topology_names_its_clusters_and_breaks_every_link(tmp_pa
     assert it.workloads[-1].options == {"cluster": "eu"}
 
 
+def test_a_repeated_fault_is_played_again_after_each_time(tmp_path: Path) -> None:
+    repeated = ANY_TOPOLOGY.replace(
+        "duration = 1.0", 'duration = 1.0\nrepeat = 3\nwhen = "open-transactions"'
+    )
+    repeated = repeated.replace("after:slow", "after:slow-3")
+    schedule = read(made(tmp_path, repeated), seed=7, topology=parse("A->B")).schedule
+    assert [(f.id, f.when) for f in schedule] == [
+        ("slow", "open-transactions"),
+        ("slow-2", "after:slow and open-transactions"),
+        ("slow-3", "after:slow-2 and open-transactions"),
+        ("failover", "after:slow-3"),
+    ]
+
+
+def test_an_id_that_a_repeated_fault_takes_is_refused(tmp_path: Path) -> None:
+    repeated = ANY_TOPOLOGY.replace("duration = 1.0", "duration = 1.0\nrepeat = 2")
+    path = made(tmp_path, repeated.replace('id = "failover"', 'id = "slow-2"'))
+    with pytest.raises(InputError, match="two faults have the id 'slow-2'"):
+        read(path, seed=7, topology=parse("A->B"))
+
+
 def test_the_seed_chooses_times_between_two(tmp_path: Path) -> None:
     path = made(tmp_path, ANY_TOPOLOGY.replace("duration = 1.0", "duration = [3.0, 4.0]"))
     chosen = [read(path, seed=seed).schedule[0] for seed in range(20)]

@@ -3,6 +3,7 @@ there."""
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -32,12 +33,14 @@ OWN = {"__consumer_offsets", "__transaction_state"}
 
 
 def two_ports():
-    """A free port with another behind it, for one cluster."""
+    """A free port with another behind it, for one cluster; neither is one that the system gives to
+    connections."""
     while True:
+        port = random.randrange(11_000, 17_000, 2)
         with socket.socket() as first, socket.socket() as second, suppress(OSError):
-            first.bind(("127.0.0.1", 0))
-            second.bind(("127.0.0.1", first.getsockname()[1] + 1))
-            return first.getsockname()[1]
+            first.bind(("127.0.0.1", port))
+            second.bind(("127.0.0.1", port + 1))
+            return port
 
 
 @pytest.fixture(scope="module")
