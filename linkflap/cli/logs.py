@@ -139,7 +139,7 @@ def explain(folder: Path, anomaly: str, as_json: bool) -> int:
         write_explanation(
             explanation,
             name=lambda number: (
-                f"{number} ({known_as})" if (known_as := label(known, number)) else str(number)
+                f"{known_as} ({number})" if (known_as := label(known, number)) else str(number)
             ),
         )
     return 0

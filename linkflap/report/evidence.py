@@ -7,11 +7,12 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import zip_longest
+from itertools import chain, repeat, zip_longest
 from typing import TYPE_CHECKING, Final, TextIO
 
 from linkflap.harness.model.events import Event
-from linkflap.harness.model.history import Poll
+from linkflap.harness.model.history import Fetched, Operation, Poll, SendGroup
+from linkflap.harness.model.texts import counted
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.rundir.process_logs import Logged
 from linkflap.report.document import first_of, in_short
@@ -249,42 +250,80 @@ def _history(explanation: Explanation, stream: TextIO, name: Name) -> None:
     every = explanation.total == len(explanation.operations) + len(explanation.polls)
     stream.write(f"\noperations that touch it{'' if every else ', the first'}\n")
     for row in explanation.operations:
-        sends = in_short(
-            ", ".join(
-                f"uids {name(g.first_uid)}+{g.count} to {g.topic}-{g.partition} acks "
-                f"{in_short(g.acks, 100)}"
-                for g in row.sends
-            ),
-            2000,
-        )
-        outcome = row.outcome if row.phase == "return" else "asked"
-        stream.write(
-            f"  {moment(row.time // 1_000_000)}  {row.client} #{row.number} {row.kind} on "
-            f"{row.cluster}, "
-        )
-        ending = "" if row.ending == "none" else f"{row.ending} "
-        stream.write(f"{ending}{outcome}: {sends}{' ' + row.error if row.error else ''}\n")
+        stream.write(f"  {moment(row.time // 1_000_000)}  {_operation(row, name)}\n")
+        batches = first_of([_send(row, group, name) for group in row.sends], _LINES)
+        stream.writelines(f"      {line}\n" for line in batches)
     for poll in explanation.polls:
+        answered = moment(poll.returned // 1_000_000).rpartition(" ")[2]
+        group = f" in group {poll.group}" if poll.group else ""
         stream.write(
             f"  {moment(poll.time // 1_000_000)}  {poll.reader} {poll.kind} on {poll.cluster} "
-            f"{poll.isolation}: "
+            f"{poll.isolation}{group}, answered {answered}"
+            f"{f': {poll.error}' if poll.error else ''}\n"
         )
-        stream.write(f"{_got(poll, name)}\n")
+        parts = first_of([_got(poll, fetched, name) for fetched in poll.fetched], _LINES)
+        stream.writelines(f"      {line}\n" for line in parts)
 
 
-def _got(poll: Poll, name: Name) -> str:
-    """The records of a poll by partition, with the reader's position after them."""
-    parts = []
-    for fetched in poll.fetched:
-        runs = ", ".join(
-            f"uids {name(uid)}+{count} at {offset}" if uid >= 0 else f"foreign at {offset}"
-            for uid, offset, count in fetched.runs
-        )
-        parts.append(
-            f"{fetched.topic}-{fetched.partition} {in_short(runs, 200) or 'nothing'}, position "
-            f"{fetched.position}"
-        )
-    return in_short("; ".join(parts), 2000)
+def _operation(row: Operation, name: Name) -> str:
+    """What a client asked for or was answered, without the batches."""
+    answered = row.phase == "return" or any(group.acks or group.refused for group in row.sends)
+    outcome = row.outcome if row.phase == "return" else "answered" if answered else "requested"
+    ended = f" (requested {moment(row.ended_at // 1_000_000).rpartition(' ')[2]})"
+    ending = {"none": "", "open": "still open, "}.get(
+        row.ending, f"{row.ending}{ended if row.ended_at and answered else ''} "
+    )
+    facts = [
+        f"{row.kind} {name(row.number)} of {row.client} on {row.cluster}",
+        f"transactional.id {row.transactional_id}" if row.transactional_id else "",
+        f"producer {row.producer_id} epoch {row.producer_epoch}" if row.producer_id >= 0 else "",
+        f"{ending}{outcome}",
+    ]
+    return ", ".join(filter(None, facts)) + (f": {row.error}" if row.error else "")
+
+
+def _send(row: Operation, group: SendGroup, name: Name) -> str:
+    """The records of one partition, what identifies their batch, and their acknowledgements."""
+    acknowledged = ", ".join(_span(offset, offset + count - 1) for _, count, offset in group.acks)
+    refused = sum(count for _, count in group.refused)
+    rest = group.count - refused - sum(count for _, count, _ in group.acks)
+    facts = [
+        f"{_run(group.first_uid, group.count, name)} to {group.topic}-{group.partition}",
+        f"sequence {group.sequence}" if group.sequence >= 0 else "",
+        f"CRC {group.crc:08x}" if group.crc >= 0 else "",
+        f"acknowledged at {in_short(acknowledged, 200)}" if acknowledged else "",
+        f"{refused} refused" if refused else "",
+        f"{rest} not acknowledged" if rest and row.phase == "return" else "",
+    ]
+    return ", ".join(filter(None, facts))
+
+
+def _run(first: int, count: int, name: Name) -> str:
+    """Consecutive records of one client, by the first; of no known client, by their number."""
+    known = f" from {name(first)}" if count > 1 else name(first)
+    if first < 0:
+        return counted(count, "record")
+    return f"{count} records{known}" if count > 1 else known
+
+
+_POSITIONS: Final = {
+    "commit": "committed offset", "acquire": "delivery count", "settled": "start offset"
+}  # fmt: skip
+
+
+def _got(poll: Poll, fetched: Fetched, name: Name) -> str:
+    """The records of one partition, and the reader's position after them."""
+    crcs = (f" (CRC {crc:08x})" for crc in fetched.crcs)
+    runs = ", ".join(
+        f"{_run(uid, count, name)} at {_span(offset, offset + count - 1)}{crc}"
+        for (uid, offset, count), crc in zip(fetched.runs, chain(crcs, repeat("")), strict=False)
+    )
+    position = f"{_POSITIONS.get(poll.kind, 'position')} {fetched.position}"
+    facts = [
+        in_short(runs, 400) or ("nothing" if poll.kind == "poll" else ""),
+        position if fetched.position >= 0 else "",
+    ]
+    return f"{fetched.topic}-{fetched.partition} " + ", ".join(filter(None, facts))
 
 
 def _beside(explanation: Explanation, stream: TextIO) -> None:

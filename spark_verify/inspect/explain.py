@@ -6,14 +6,16 @@ number in the document (from 1), or by its location: `check:cluster:topic-partit
 
 An explanation has the rows of the partition and offset among operations, polls, samples, committed
 offsets and events of mirrors, and their neighbours in time: a reader's records before and after,
-and the partition's bounds. From the logs of brokers and mirrors it has the warnings and errors of
-that time. Nothing is judged here.
+and the partition's bounds. Records of programs that were recorded on the wire have the payload ids
+of the recorder: a batch is recognised by its CRC and its acknowledged offset. From the logs of
+brokers and mirrors it has the warnings and errors of that time. Nothing is judged here.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -43,6 +45,7 @@ from linkflap.harness.model.history import (
     SendGroup,
     Watermark,
 )
+from linkflap.harness.model.payload import FOREIGN
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.rundir import RunReader, with_current_kinds
@@ -54,6 +57,8 @@ from linkflap.spark_verify.read.logged_around import TIMES, LoggedAround, RunLog
 from linkflap.spark_verify.read.plan import RunPlan, plan
 
 _EACH_WAY: Final = 2
+ProducedOnWire = Mapping[tuple[str, int, int], Sequence[SendGroup]]
+"""Topic, partition and CRC -> the batches that programs asked to be written, one for each row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,17 +70,68 @@ class Rows:
     watermarks: Sequence[Watermark] = ()
     groups: Sequence[GroupOffset] = ()
     events: Sequence[Event] = ()
+    on_the_wire: ProducedOnWire = field(default_factory=dict)
 
     @classmethod
     def of(cls, reader: RunReader) -> Rows:
         """All rows that can be read."""
+        operations = reader.operations()[0]
+        produced = _produced_on_the_wire(operations)
         return cls(
-            operations=reader.operations()[0],
-            polls=reader.polls()[0],
+            operations=operations,
+            polls=[_named_poll(row, produced) for row in reader.polls()[0]],
+            on_the_wire=produced,
             watermarks=reader.watermarks()[0],
             groups=reader.groups()[0],
             events=reader.events()[0],
         )
+
+
+def _produced_on_the_wire(rows: Iterable[Operation]) -> ProducedOnWire:
+    found: dict[tuple[str, int, int], list[SendGroup]] = defaultdict(list)
+    for row in rows:
+        for group in row.sends:
+            if group.crc >= 0:
+                found[group.topic, group.partition, group.crc].append(group)
+    return found
+
+
+def uid_on_the_wire(groups: Sequence[SendGroup], offset: int, count: int) -> int:
+    """The payload id of the record at an offset, which begins `count` records of one of these
+    batches; FOREIGN where it is not certain."""
+    for group in groups:
+        for index, size, first in group.acks:
+            if first <= offset < first + size:
+                return group.first_uid + index + offset - first
+    whole = {group.first_uid for group in groups if group.count == count}
+    return whole.pop() if len(whole) == 1 else FOREIGN
+
+
+def _named_poll(row: Poll, produced: ProducedOnWire) -> Poll:
+    """The poll; what was fetched on the wire has the payload ids of what programs produced."""
+    if not any(fetched.crcs for fetched in row.fetched):
+        return row
+    return replace(
+        row,
+        fetched=tuple(
+            replace(
+                one,
+                runs=tuple(
+                    (
+                        uid_on_the_wire(
+                            produced.get((one.topic, one.partition, crc), ()), at, count
+                        ),
+                        at,
+                        count,
+                    )
+                    for (_, at, count), crc in zip(one.runs, one.crcs, strict=False)
+                ),
+            )
+            if one.crcs
+            else one
+            for one in row.fetched
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,7 +424,10 @@ def _explained(
 ) -> Explanation:
     anomaly = anomalies[number]
     check = REGISTRY.get(anomaly.check)
-    sides = [_side(c, log_of(c), offset) for c, offset in _captures_of(planned, anomaly)]
+    sides = [
+        _side(c, log_of(c), offset, rows.on_the_wire)
+        for c, offset in _captures_of(planned, anomaly)
+    ]
     at = {
         record["uid"]
         for side in sides
@@ -485,7 +544,9 @@ def _captures_of(planned: RunPlan, anomaly: Anomaly) -> Iterator[tuple[CapturedR
             yield captured, there
 
 
-def _side(captured: CapturedReplica, log: batches.ReplicaLog, offset: int) -> Side:
+def _side(
+    captured: CapturedReplica, log: batches.ReplicaLog, offset: int, produced: ProducedOnWire
+) -> Side:
     bounds = captured.bounds
     of = f"{bounds.cluster}/{bounds.broker}" + ("" if captured.last else f" {captured.moment}")
     near = offset if offset >= 0 else sys.maxsize
@@ -495,8 +556,29 @@ def _side(captured: CapturedReplica, log: batches.ReplicaLog, offset: int) -> Si
         cluster=bounds.cluster, broker=bounds.broker, moment=captured.moment, offset=offset,
         there=f"{of} has {_said(log, at, offset)}",
         batches=[forensics.header(log, row, of) for row in rows],
-        records=forensics.records(log, at, near=offset) if at is not None else (),
+        records=_records(captured, log, at, offset, produced) if at is not None else (),
     )  # fmt: skip
+
+
+def _records(
+    captured: CapturedReplica,
+    log: batches.ReplicaLog,
+    row: int,
+    offset: int,
+    produced: ProducedOnWire,
+) -> Sequence[Shown]:
+    """The records of a batch next to an offset, with the payload ids that they have on the wire."""
+    found, h = forensics.records(log, row, near=offset), log.headers
+    groups = produced.get((*captured.key, int(h.crc[row])), ())
+    base, count = int(h.base_offset[row]), int(h.count[row])
+    first = uid_on_the_wire(groups, base, count)
+    if first == FOREIGN:
+        return found
+    return [
+        each | {"uid": first + int(str(each["offset"])) - base}
+        if each["uid"] == FOREIGN else each
+        for each in map(dict, found)
+    ]  # fmt: skip
 
 
 def _said(log: batches.ReplicaLog, row: int | None, offset: int) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -21,17 +23,19 @@ from linkflap.harness.model.events import (
     MirrorDescribed,
     MirrorVerb,
 )
+from linkflap.harness.model.history import Fetched, Poll, SendGroup
 from linkflap.report.evidence import write_explanation
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.inspect.explain import Explanation, explain
+from linkflap.spark_verify.inspect.explain import Explanation, explain, uid_on_the_wire
 from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import KIP_1279, asked, judged, judged_again
-from tests.faithful.clusters import uids_of
+from tests.faithful.clusters import Entry, uids_of
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import PLANNED, returned
 from tests.faithful.spec import GROUP, spec
 from tests.faithful.spec import TOPIC as STORY
 from tests.faithful.stories import story
+from tests.faithful.wire import on_the_wire
 from tests.kafka_log import ABORT, batches_in, field_of, rewrite, with_marker_kind
 from tests.oracles import random_runs
 from tests.oracles.agreement import findings
@@ -187,9 +191,12 @@ def test_operations_are_described_in_words(aborted: tuple[Path, int]) -> None:
         )
         .stdout
     )
-    assert "transactional-1 #1099511627777 transaction on A, commit asked" in text
-    assert "transactional-1 #1099511627777 transaction on A, commit ok" in text
-    assert "1099511627777 (transactional-1 #1)" in text, (
+    named = "transaction transactional-1 #1 (1099511627777) of transactional-1 on A, "
+    assert f"{named}transactional.id " in text
+    assert ", commit requested\n" in text
+    assert re.search(r", commit \(requested [0-9:.]+\) ok\n", text)
+    assert re.search(r" to A\.t-0, acknowledged at \d+", text)
+    assert "transactional-1 #1 (1099511627777)" in text, (
         "numbers stand beside the client that they are of"
     )
 
@@ -222,6 +229,106 @@ def row_in(made: Made) -> Row:
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Row]:
     made = story(spec(1, **PLANNED, steps=5))
     return made.write(tmp_path_factory.mktemp("explained") / "run"), row_in(made)
+
+
+def crc_of(batch: Entry) -> int:
+    return int.from_bytes(batch.encoded()[17:21], "big")
+
+
+def without_headers(made: Made) -> Made:
+    """The run as of a program, which puts no ids of linkflap's into its records."""
+    crcs: dict[int, int] = {}
+    for log in made.logs.values():
+        before, log.entries = (
+            log.entries,
+            [
+                replace(e, records=tuple(r._replace(uid=-1, operation=-1) for r in e.records))
+                for e in log.entries
+            ],
+        )
+        crcs |= dict(zip(map(crc_of, before), map(crc_of, log.entries), strict=True))
+    made.operations = [
+        replace(row, sends=tuple(replace(g, crc=crcs.get(g.crc, g.crc)) for g in row.sends))
+        for row in made.operations
+    ]
+    return made
+
+
+def fetched_on_the_wire(poll: Poll, made: Made) -> Poll:
+    """The poll as the recorder writes it: records without ids, and the CRC of each one's batch."""
+
+    def crc(fetched: Fetched, offset: int) -> int:
+        log = made.log(poll.cluster, fetched.partition, topic=fetched.topic)
+        return crc_of(next(e for e in log if e.offset <= offset < e.end))
+
+    return replace(
+        poll,
+        fetched=tuple(
+            replace(
+                each,
+                runs=tuple(
+                    (-1, at, 1) for _, first, n in each.runs for at in range(first, first + n)
+                ),
+                crcs=tuple(
+                    crc(each, at) for _, first, n in each.runs for at in range(first, first + n)
+                ),
+            )
+            for each in poll.fetched
+        ),
+    )
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_what_was_recorded_on_the_wire_is_named_by_its_client_and_batch(
+    tmp_path: Path, missing: bool
+) -> None:
+    """Also where A has lost the batch, and B has it."""
+    made = without_headers(on_the_wire(story(spec(1, **PLANNED, steps=5))))
+    row, group = next(
+        (row, group)
+        for row in made.operations
+        for group in row.sends
+        if (row.cluster, group.partition) == ("A", 0) and group.acks
+    )
+    offset = group.acks[0][2]
+    made.polls = [fetched_on_the_wire(poll, made) for poll in made.polls]
+    if missing:
+        made.change("A", 0, lambda log: [e for e in log if e.offset != offset])
+    root = with_verdict(
+        made.write(tmp_path / "run"),
+        {"check": "lost-write", "kind": "lost-write", "cluster": "A", "topic": STORY,
+         "partition": 0, "offset": offset, "evidence": {"uid": group.first_uid}},
+    )  # fmt: skip
+    explained = explain(root, "1")
+    for side in explained.sides:
+        shown = {r["offset"]: r["uid"] for r in side.records}
+        if missing and side.cluster == "A":
+            assert offset not in shown
+        else:
+            assert shown[offset] == group.first_uid
+    text = text_of(explained)
+    batch = f"{group.first_uid} to {STORY}-0, sequence {group.sequence}, CRC {group.crc:08x}"
+    assert f"producer {row.producer_id} epoch {row.producer_epoch}, " in text
+    assert f"{batch}\n" in text, "when it was requested"
+    assert f"{batch}, acknowledged at {offset}" in text, "when it was acknowledged"
+    assert f"{group.first_uid} at {offset} (CRC {group.crc:08x})" in text, "by whom it was read"
+    assert {poll.cluster for poll in explained.polls} == {"A", "B"}
+
+
+def batch_on_the_wire(first_uid: int, *acks: tuple[int, int, int], count: int = 2) -> SendGroup:
+    return SendGroup(
+        topic="t", partition=0, first_uid=first_uid, count=count, acks=acks, crc=7, sequence=-1
+    )
+
+
+def test_equal_batches_are_distinguished_by_their_acknowledged_offsets_or_not_at_all() -> None:
+    one, other = batch_on_the_wire(100, (0, 2, 10)), batch_on_the_wire(200, (0, 2, 20))
+    assert uid_on_the_wire([one, other], 10, 2) == 100
+    assert uid_on_the_wire([one, other], 21, 1) == 201, "the end of a batch"
+    assert uid_on_the_wire([one, other], 30, 2) == -1, "another time, and by whom is not known"
+    assert uid_on_the_wire([one], 30, 2) == 100, "written twice"
+    assert uid_on_the_wire([one], 30, 1) == -1, "which record of it is not known"
+    assert uid_on_the_wire([], 10, 2) == -1
 
 
 def with_verdict(root: Path, *anomalies: Row) -> Path:
