@@ -446,8 +446,15 @@ def _read(home: str, scenario: Scenario) -> set[str]:
     return {cluster for workload in every for cluster in clusters_of(workload, scenario)}
 
 
-def add_readers(cluster: str, home: str) -> str:
-    """How a user adds readers of a home's records on a cluster: the end of a sentence."""
+def add_readers(cluster: str, home: str, scenario: Scenario) -> str:
+    """How a user adds readers of a home's records on a cluster: the end of a sentence. `linkflap
+    exec` makes its own readers, of topics that are named."""
+    if scenario.topology.any_names:
+        recorded = any(w.record for w in scenario.workloads)
+        return (
+            f"{'' if recorded else 'leave --record none out, and '}name the topics that the command"
+            " writes: --topic orders"
+        )
     return (
         f'add a [[workload]] with kind = "readers" and home = "{home}"'
         if cluster == home

@@ -56,7 +56,7 @@ def show_schedule(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
     for cluster, home in unread(chosen).items():
         click.echo(
             f"  no reader reads {home}'s records on {cluster}, so what readers see there is not "
-            f"judged: {add_readers(cluster, home)}"
+            f"judged: {add_readers(cluster, home, chosen)}"
         )
     _show_code(chosen, commands(chosen))
     return 0

@@ -311,7 +311,9 @@ def _nothing_seen(
     run, promoted = at_hand.run, {p.cluster for p in at_hand.promotions}
     scenario = run.scenario.reading_committed if check.only_read_committed else run.scenario
     silent = unread(scenario) if run.recorded and check.judges_readers else {}
-    without_reader = {c: home for c, home in silent.items() if c not in promoted}
+    without_reader = {
+        c: add_readers(c, home, scenario) for c, home in silent.items() if c not in promoted
+    }
     for cluster, origin in due:
         if examined.get((cluster, origin)):
             continue
@@ -324,7 +326,7 @@ def _nothing_seen(
 
 def _none_of(check: Check, cluster: str, origin: str, without_reader: Mapping[str, str]) -> str:
     """The sentence that nothing of a cluster was examined. `without_reader`: cluster without
-    readers -> the home whose workload needs one.
+    readers -> how to add one.
     """
     if origin == "checkpoints":
         return (
@@ -333,10 +335,7 @@ def _none_of(check: Check, cluster: str, origin: str, without_reader: Mapping[st
         )
     if cluster in without_reader:
         reader = "read_committed reader" if check.only_read_committed else "reader"
-        return (
-            f"no {reader} read the {origin} records of {cluster}: "
-            f"{add_readers(cluster, without_reader[cluster])}"
-        )
+        return f"no {reader} read the {origin} records of {cluster}: {without_reader[cluster]}"
     return f"no {origin} {check.unit} of {cluster} were there to examine"
 
 

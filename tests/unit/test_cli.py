@@ -89,6 +89,22 @@ def test_exec_refuses_what_it_could_not_run_or_judge(words: list[str], says: str
     assert says in str(done.exception)
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "is not judged: name the topics that the command writes: --topic orders"),
+        (["--record", "none"], "is not judged: leave --record none out, and name the topics"),
+        (["--topic", "orders"], ""),
+    ],
+)
+def test_exec_says_how_its_own_readers_read_the_topics(words: list[str], says: str) -> None:
+    words = ["exec", "--dry-run", *words, "--", "true"]
+    said = CliRunner().invoke(linkflap, words, standalone_mode=False).output
+    assert ("no reader reads A's records on B" in said) == bool(says)
+    assert says in said
+    assert "[[workload]]" not in said
+
+
 def test_exit_of_a_command_is_that_of_a_shell() -> None:
     assert exit_of(0, "") == (0, "")
     assert exit_of(3, "") == (3, "the command ended with status 3")
