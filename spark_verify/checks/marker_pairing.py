@@ -646,6 +646,7 @@ CHECK = Check(
             sentence="""a transaction of producer id {producer_id} ends as {outcomes} on {source}
                 and {cluster}, at {at}""",
             counted="transaction ended in two ways|transactions ended in two ways",
+            one_per=("producer_id", "producer_epoch"),
             smallest="""producer 7 wrote 1 on A, which has COMMIT for it; B has 1 and ABORT: at the
                 offset of ABORT on B.""",
         ),

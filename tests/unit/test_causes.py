@@ -267,6 +267,10 @@ def test_a_batch_that_differs_from_several_sources_is_counted_once() -> None:
             "marker-pairing", "transaction-left-open",
             {"producer_id": 6, "producer_epoch": 1}, {"producer_id": 7, "producer_epoch": 1},
         ),
+        (
+            "marker-pairing", "outcome-split",
+            {"producer_id": 6, "producer_epoch": 1}, {"producer_id": 7, "producer_epoch": 1},
+        ),
         ("last-stable-offset", "hanging-transaction", {"producer_id": 6}, {"producer_id": 7}),
         ("torn-transaction", "torn-transaction", {"operation": 6}, {"operation": 7}),
         ("commit-aborted", "commit-aborted", {"operation": 6}, {"operation": 7}),
