@@ -237,11 +237,11 @@ def test_a_fault_that_never_ended_and_one_that_did_not_bite(tmp_path: Path) -> N
 def test_clients_that_died_have_a_table_of_their_own(tmp_path: Path) -> None:
     folder = Recorded(tmp_path / "run", seconds=1.0).write().close()
     text = Page(html.page(folder, document(folder) | {"clients_died": [DIED]})).text
-    assert "Clients that died" in text
+    assert "Client processes that ended" in text
     assert "transactional-1, transactional-2 clients-1 A, 2026-09-21 14:13:23 UTC SIGABRT" in text
     assert "transaction 7 (commit) of transactional-2" in text
     assert 'Assertion "BUG: Invalid transaction state' in text
-    assert "Clients that died" not in Page(html.page(folder, document(folder))).text
+    assert "Client processes that ended" not in Page(html.page(folder, document(folder))).text
 
 
 def test_events_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None:
