@@ -37,6 +37,7 @@ from linkflap.chaos.triggers import (
     recorded_only,
     unknown,
 )
+from linkflap.chaos.triggers import counted as counted_requests
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
 from linkflap.harness.model.events import FaultBite, FaultEnd, FaultHeal, FaultStart, Trigger
 from linkflap.harness.model.faults import KILL, REVERSE, UNCLEAN
@@ -57,6 +58,7 @@ from linkflap.harness.model.texts import counted, nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import now, patient, pause, until
 from linkflap.harness.runtimes import faketime
+from linkflap.harness.workloads import topics
 
 
 def check(schedule: Sequence[FaultSpec], topology: Topology) -> None:
@@ -111,7 +113,27 @@ def check_scenario(scenario: Scenario) -> None:
                 f"a workload starts {workload.starts!r}, and there is no such fault; write in: and "
                 f"the id of a fault{nearest(workload.starts, starts)}"
             )
+    _check_partitions(scenario)
     _check_starts(scenario)
+
+
+def _check_partitions(scenario: Scenario) -> None:
+    """Raises InputError for requests that name a partition which their topic has not, as far as the
+    run makes the topic."""
+    grows = [spec for spec in scenario.schedule if spec.fault == "partitions-added"]
+    count = scenario.topics.partitions + sum(int(spec.options.get("add", 1)) for spec in grows)
+    made = topics(scenario.workloads)
+    for spec in scenario.schedule:
+        named = [
+            (spec.options.get("topic"), spec.options.get("partition", -1)),
+            *((what.topic, what.partition) for what in counted_requests([spec])),
+        ]
+        for topic, partition in named:
+            if topic in made and int(partition) >= count:
+                raise InputError(
+                    f"fault {spec.id!r} ({spec.fault}) names partition {partition} of {topic}, "
+                    f"which has {counted(count, 'partition')}, numbered from 0; name one of them"
+                )
 
 
 def _check_starts(scenario: Scenario) -> None:

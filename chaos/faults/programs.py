@@ -14,11 +14,13 @@ from msgspec import structs
 
 from linkflap.chaos.faults.base import FaultBase, number, settings, watch
 from linkflap.chaos.faults.clients import clients_there
+from linkflap.chaos.faults.clusters import older
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.interference import (
     API_VERSIONS,
     APIS,
     ERRORS,
+    HIGHEST,
     LOWEST,
     OF_TRANSACTIONS,
     REPEATABLE,
@@ -38,6 +40,7 @@ from linkflap.harness.model.scenario import (
     through_recorders,
 )
 from linkflap.harness.model.topology import ANY_NAME
+from linkflap.harness.runtimes.distribution.kafka import released
 
 _MOST: Final = 1 << 30
 _CLIENT: Final = OptionAbout(
@@ -351,6 +354,27 @@ class ProgramDowngraded(_OnTheWire):
         ),
         "client": _CLIENT,
     }
+
+    @classmethod
+    def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
+        values = settings(spec, cls.options)
+        api, cluster = str(values["api"]), scenario.topology.cluster(spec.target)
+        upgraded = any(
+            other.fault == "rolling-upgrade" and other.target == spec.target
+            for other in scenario.schedule
+        )
+        offered = [v for since, v in HIGHEST[api].items() if not older(cluster.kafka, since)][-1]
+        if (
+            cluster.kafka in released()
+            and not (cluster.bootstrap or upgraded)
+            and number(values, "version") >= offered
+        ):
+            lower = ", ".join(map(str, range(LOWEST[api], offered)))
+            return (
+                f"brokers of Kafka {cluster.kafka} offer {api} up to {offered}, so that no version "
+                f"is withheld; give {lower or 'another api'}"
+            )
+        return super().lacks(spec, scenario)
 
     @classmethod
     def against(cls, values: Mapping[str, Option]) -> str | None:

@@ -145,6 +145,19 @@ LOWEST: Final[Mapping[str, int]] = {
 could not have transaction.version 2, which the cluster advertises (KIP-890). Requests of
 transactions are missing here for the same reason.
 """
+HIGHEST: Final[Mapping[str, Mapping[str, int]]] = {
+    "Produce": {"3.7.0": 10, "3.8.0": 11, "4.0.0": 12, "4.1.0": 13},
+    "Fetch": {"3.7.0": 16, "3.9.0": 17, "4.1.0": 18},
+    "Metadata": {"3.7.0": 12, "4.0.0": 13},
+    "OffsetCommit": {"3.7.0": 9, "4.2.0": 10},
+    "FindCoordinator": {"3.7.0": 4, "3.8.0": 5, "3.9.0": 6},
+    "JoinGroup": {"3.7.0": 9},
+    "Heartbeat": {"3.7.0": 4},
+    "SyncGroup": {"3.7.0": 5},
+    "InitProducerId": {"3.7.0": 4, "3.8.0": 5},
+}
+"""API -> release -> the highest version that brokers of that release, and of later ones, offer
+(`ApiKeys.latestVersion`, without unstable versions)."""
 
 
 class Requests(msgspec.Struct, frozen=True, kw_only=True):

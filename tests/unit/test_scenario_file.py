@@ -594,14 +594,6 @@ def test_setting_that_would_fail_later_is_refused_with_its_line(
     assert read(made(tmp_path, "\ufeff" + ONE_FLAP), seed=1)  # a BOM is no mistake
 
 
-def starting(fault: str, *, cluster: str = "A") -> str:
-    """A recorded program that starts during a fault."""
-    return (
-        f'[[workload]]\ncommand = ["true"]\nhome = "{cluster}"\nwrites = ["orders"]\n'
-        f'record = "wire"\nstarts = "in:{fault}"\n'
-    )
-
-
 def waiting(id: str, when: str, target: str = "A->B") -> str:
     return f"""
 [[fault]]
@@ -614,6 +606,71 @@ when = "{when}"
 
 
 WIRE: Final = '[[workload]]\nkind = "idempotent"\nhome = "A"\noptions = { via = "wire" }\n'
+
+
+@pytest.mark.parametrize(
+    ("release", "api", "version", "says"),
+    [
+        ("4.3.1", "Produce", 99, "offer Produce up to 13, so that no version is withheld; give 12"),
+        ("4.3.1", "Produce", 13, "no version is withheld; give 12"),
+        ("4.3.1", "Produce", 12, ""),
+        ("4.0.2", "Produce", 12, "up to 12, so that no version is withheld; give another api"),
+        ("4.1.2", "OffsetCommit", 9, "brokers of Kafka 4.1.2 offer OffsetCommit up to 9"),
+        ("4.2.1", "OffsetCommit", 9, ""),
+        ("4.4.0", "Fetch", 18, "give 4, 5, 6"),
+    ],
+)
+def test_only_a_version_that_brokers_of_the_release_would_offer_can_be_withheld(
+    tmp_path: Path, release: str, api: str, version: int, says: str
+) -> None:
+    text = ONE_FLAP.replace("A->B", f"A@{release}->B", 1) + WIRE
+    file = made(
+        tmp_path,
+        text + fault("program-downgraded", "A", f'api = "{api}", version = {version}'),
+    )
+    if not says:
+        assert read(file, seed=1)
+        return
+    with pytest.raises(InputError, match=re.escape(says)):
+        read(file, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("added", "says"),
+    [
+        (fault("program-refused", "A", 'topic = "A.orders", partition = 1'), ""),
+        (
+            fault("program-refused", "A", 'topic = "A.orders", partition = 2'),
+            "names partition 2 of A.orders, which has 2 partitions, numbered from 0",
+        ),
+        (fault("program-refused", "A", 'topic = "other", partition = 2'), ""),
+        (waiting("x", "requested:Produce on A.orders/2"), "names partition 2 of A.orders"),
+        (
+            waiting("x", "requested:Produce on A.orders/2")
+            + fault("partitions-added", "A", "add = 1").replace('"x"', '"y"'),
+            "",
+        ),
+    ],
+)
+def test_only_a_partition_that_a_topic_has_can_be_named(
+    tmp_path: Path, added: str, says: str
+) -> None:
+    file = made(tmp_path, ONE_FLAP + WIRE + added)
+    if not says:
+        assert read(file, seed=1)
+        return
+    with pytest.raises(InputError, match=re.escape(says)):
+        read(file, seed=1)
+
+
+def starting(fault: str, *, cluster: str = "A") -> str:
+    """A recorded program that starts during a fault."""
+    return (
+        f'[[workload]]\ncommand = ["true"]\nhome = "{cluster}"\nwrites = ["orders"]\n'
+        f'record = "wire"\nstarts = "in:{fault}"\n'
+    )
+
+
 RECORDED: Final = starting("").replace('starts = "in:"\n', "")
 
 
