@@ -67,7 +67,8 @@ def _suite(judged: Document, also: Sequence[CheckResult]) -> Element:
         SubElement(properties, "property", name=printable(name), value=printable(value))
     for death in judged.clients_died:
         value = f"{', '.join(death.clients)} ({death.process}, {death.how})"
-        SubElement(properties, "property", name="client-died", value=printable(value))
+        name = "client-ended" if death.done else "client-died"
+        SubElement(properties, "property", name=name, value=printable(value))
     for check in checks:
         _case(suite, judged, check)
     return suite

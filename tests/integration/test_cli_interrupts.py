@@ -231,7 +231,7 @@ def test_clients_that_die_are_named_and_the_run_ends_with_its_verdict(
         (e.subject, list(e.clients)) for e in died
     ]
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "Clients that died" in page
+    assert "Client processes that ended" in page
     assert all(", ".join(event.clients) in page for event in died)
 
 

@@ -39,6 +39,14 @@ DIED = {
     "last_words": ['Assertion "BUG: Invalid transaction state transition attempted" failed'],
     "again": True,
 }
+DONE = {
+    "process": "command-1",
+    "time": START + 3 * SECOND,
+    "by": "itself",
+    "clients": ["command-1"],
+    "clusters": ["A"],
+}
+"""A command that ended with status 0."""
 """A client process that died, as the verdict document has it."""
 
 

@@ -32,7 +32,7 @@ from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration
 from linkflap.spark_verify.inspect import log_lanes
 from linkflap.spark_verify.inspect.log_lanes import Drawn, LanePoints
 from linkflap.spark_verify.read.captures import CapturedReplica
-from tests.unit.recorded_run import DIED, Recorded
+from tests.unit.recorded_run import DIED, DONE, Recorded
 from tests.unit.recorded_verdict import document
 
 # The table has what was examined and found, and hides nothing that was capped or allowed.
@@ -369,7 +369,9 @@ def test_a_check_that_was_not_due_is_skipped(tmp_path: Path) -> None:
 
 
 def test_clients_that_died_are_properties(tmp_path: Path) -> None:
-    root = written(tmp_path, document(tmp_path) | {"clients_died": [DIED]})
+    root = written(tmp_path, document(tmp_path) | {"clients_died": [DIED, DONE]})
+    ended = [p.get("value") for p in root.iter("property") if p.get("name") == "client-ended"]
+    assert ended == ["command-1 (command-1, exit status 0)"]
     died = [p.get("value") for p in root.iter("property") if p.get("name") == "client-died"]
     assert died == ["transactional-1, transactional-2 (clients-1, SIGABRT)"]
 

@@ -50,7 +50,7 @@ from tests.faithful.stories import story
 from tests.kafka_log import batches_in, field_of
 from tests.run_copy import views
 from tests.traced import peak
-from tests.unit.recorded_run import DIED, Recorded, run
+from tests.unit.recorded_run import DIED, DONE, Recorded, run
 from tests.unit.recorded_verdict import document
 
 VOID = {"meta", "br", "img", "link", "hr", "input"}
@@ -234,10 +234,12 @@ def test_a_fault_that_never_ended_and_one_that_did_not_bite(tmp_path: Path) -> N
     assert "pause $x$ & <b> f2 A/1" in shown.text
 
 
-def test_clients_that_died_have_a_table_of_their_own(tmp_path: Path) -> None:
+def test_client_processes_that_ended_have_a_table_of_their_own(tmp_path: Path) -> None:
     folder = Recorded(tmp_path / "run", seconds=1.0).write().close()
-    text = Page(html.page(folder, document(folder) | {"clients_died": [DIED]})).text
+    text = Page(html.page(folder, document(folder) | {"clients_died": [DIED, DONE]})).text
     assert "Client processes that ended" in text
+    assert "command-1 command-1 A, 2026-09-21 14:13:23 UTC exit status 0" in text
+    assert "died" not in text
     assert "transactional-1, transactional-2 clients-1 A, 2026-09-21 14:13:23 UTC SIGABRT" in text
     assert "transaction 7 (commit) of transactional-2" in text
     assert 'Assertion "BUG: Invalid transaction state' in text
