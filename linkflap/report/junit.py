@@ -12,7 +12,14 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 from linkflap.harness.model.texts import printable
-from linkflap.harness.model.verdict import Anomaly, CheckResult, Document, Verdict, worst
+from linkflap.harness.model.verdict import (
+    Anomaly,
+    CheckResult,
+    ClientDeath,
+    Document,
+    Verdict,
+    worst,
+)
 from linkflap.report.document import in_short, read
 
 
@@ -66,12 +73,17 @@ def _suite(judged: Document, also: Sequence[CheckResult]) -> Element:
         name, value = f"failover {failover.link}", f"{failover.kind}: {failover.costs}"
         SubElement(properties, "property", name=printable(name), value=printable(value))
     for death in judged.clients_died:
-        value = f"{', '.join(death.clients)} ({death.process}, {death.how})"
-        name = "client-ended" if death.done else "client-died"
-        SubElement(properties, "property", name=name, value=printable(value))
+        SubElement(properties, "property", _death(death))
     for check in checks:
         _case(suite, judged, check)
     return suite
+
+
+def _death(death: ClientDeath) -> dict[str, str]:
+    """A property: which process of clients died, or ended well, and how."""
+    name = "client-ended" if death.done else "client-died"
+    value = f"{', '.join(death.clients)} ({death.process}, {death.how})"
+    return {"name": name, "value": printable(value)}
 
 
 def _case(suite: Element, judged: Document, check: CheckResult) -> None:
