@@ -288,13 +288,13 @@ def _too_little(counts: Mapping[str, int], scenario: Scenario, done: Done) -> It
 
 
 def _unread(last: int, windows: Sequence[Window], ended: int) -> Iterator[str]:
-    for window in windows:
-        healed = window.end < ended
-        if last < (window.end if healed else window.start):
-            yield (
-                f"no reader got anything after fault {window.id} ({window.fault} on "
-                f"{window.target})"
-            )
+    after = [
+        f"{window.id} ({window.fault} on {window.target})"
+        for window in windows
+        if last < (window.end if window.end < ended else window.start)
+    ]
+    if after:
+        yield f"no reader got anything after fault{'s' * (len(after) > 1)} {', '.join(after)}"
 
 
 def _behind(events: Sequence[Event]) -> Iterator[str]:

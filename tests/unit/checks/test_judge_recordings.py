@@ -251,14 +251,19 @@ READ_TOO = (
 def test_readers_that_got_nothing_after_a_fault_make_it_unknown(tmp_path: Path) -> None:
     nobody = flapped(tmp_path / "nobody", READ_TOO[:1])
     assert "no reader got anything" not in nobody
-    assert "no reader got anything after fault f" in flapped(tmp_path / "run", READ_TOO)
+    once = "no reader got anything after fault f (link-cut on A->B)"
+    assert once in flapped(tmp_path / "run", READ_TOO)
+    both = "no reader got anything after faults f (link-cut on A->B), g (link-cut on A->B)"
+    assert both in flapped(tmp_path / "both", READ_TOO, "fg")
 
 
-def flapped(folder: Path, workloads: tuple[WorkloadSpec, ...]) -> str:
-    """The reason of `recording` where nothing was read after a fault."""
+def flapped(folder: Path, workloads: tuple[WorkloadSpec, ...], faults: str = "f") -> str:
+    """The reason of `recording` where nothing was read after the faults."""
     run = Recorded(folder, workloads=workloads)
-    run.event("fault-start", LINK, id="f", fault="link-cut", restores=False)
-    run.event("fault-bite", LINK, id="f", bit=True)
+    for name in faults:
+        run.event("fault-start", LINK, id=name, fault="link-cut", restores=False)
+        run.event("fault-bite", LINK, id=name, bit=True)
+        run.event("fault-end", LINK, id=name)
     made = run.close(reads=0)
     judgement = verdict_of(made, looked(made, "duplicate"), "duplicate")
     return result(judgement, "recording").reason
