@@ -113,11 +113,10 @@ def check_scenario(scenario: Scenario) -> None:
                 f"a workload starts {workload.starts!r}, and there is no such fault; write in: and "
                 f"the id of a fault{nearest(workload.starts, starts)}"
             )
-    _check_partitions(scenario)
     _check_starts(scenario)
 
 
-def _check_partitions(scenario: Scenario) -> None:
+def check_partitions(scenario: Scenario) -> None:
     """Raises InputError for requests that name a partition which their topic has not, as far as the
     run makes the topic."""
     grows = [spec for spec in scenario.schedule if spec.fault == "partitions-added"]

@@ -24,6 +24,7 @@ from linkflap.chaos.schedule import (
     check_attached,
     check_in_sync,
     check_losses,
+    check_partitions,
     check_runtime,
     check_scenario,
 )
@@ -83,6 +84,7 @@ def check(scenario: Scenario, runtime: str) -> None:
     _check_secrets(scenario)
     check_scenario(scenario)
     check_in_sync(scenario)
+    check_partitions(scenario)
     _check_times(scenario)
     check_all(scenario.workloads)
     workloads.check_topics(scenario.workloads)

@@ -105,6 +105,29 @@ def test_exec_says_how_its_own_readers_read_the_topics(words: list[str], says: s
     assert "[[workload]]" not in said
 
 
+def test_exec_knows_the_partitions_that_it_gives_a_topic(tmp_path: Path) -> None:
+    file = tmp_path / "refused.toml"
+    file.write_text(
+        """schema = 1
+name = "refused"
+topology = "A"
+[[fault]]
+id = "refused"
+fault = "program-refused"
+target = "A"
+at = 1.0
+duration = 1.0
+options = { topic = "orders", partition = 9 }
+"""
+    )
+    words = ["exec", "--dry-run", "--topic", "orders", "--schedule", str(file)]
+    for partitions, refused in (("10", False), ("9", True)):
+        words = [*words, "--partitions", partitions]
+        done = CliRunner().invoke(linkflap, [*words, "--", "true"], standalone_mode=False)
+        assert ("names partition 9 of orders" in str(done.exception)) == refused
+        assert refused or done.exception is None
+
+
 def test_exit_of_a_command_is_that_of_a_shell() -> None:
     assert exit_of(0, "") == (0, "")
     assert exit_of(3, "") == (3, "the command ended with status 3")
