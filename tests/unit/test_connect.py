@@ -162,7 +162,8 @@ def test_what_cannot_be_played_there_is_refused_before_anything_is_touched(
 def test_logins_of_clusters_would_be_in_the_settings_of_connectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ENTRY", "security.protocol=ssl")
+    words = ("security.protocol=sasl_plaintext", "sasl.mechanism=PLAIN", "sasl.username=a")
+    monkeypatch.setenv("ENTRY", "\n".join((*words, "sasl.password=b")))
     path = tmp_path / "mine.toml"
     topology = TOPOLOGY.replace(":8", ":8{env:ENTRY}")
     path.write_text(FILE.format(connect="http://connect:8083", topology=topology))
