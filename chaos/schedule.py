@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from linkflap.chaos.faults import (
     BEYOND_ITS_OWN,
@@ -21,6 +21,7 @@ from linkflap.chaos.faults import (
     FAULTS,
     IN_CONTAINERS,
     IN_PROCESSES,
+    OF_CERTIFICATES,
     OF_CLIENTS,
     ON_ATTACHED,
     ON_THE_WIRE,
@@ -38,6 +39,7 @@ from linkflap.chaos.triggers import (
     unknown,
 )
 from linkflap.chaos.triggers import counted as counted_requests
+from linkflap.harness import mirrors
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
 from linkflap.harness.model.events import FaultBite, FaultEnd, FaultHeal, FaultStart, Trigger
 from linkflap.harness.model.faults import KILL, REVERSE, UNCLEAN
@@ -54,6 +56,7 @@ from linkflap.harness.model.scenario import (
     group_of,
     through_recorders,
 )
+from linkflap.harness.model.security import secured
 from linkflap.harness.model.texts import counted, nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import now, patient, pause, until
@@ -170,6 +173,41 @@ def _may_be_sent(spec: FaultSpec, started: Sequence[WorkloadSpec], scenario: Sce
     for any. A program has the addresses of all clusters."""
     there = [w for w in started if w.command or spec.on.entered in clusters_of(w, scenario)]
     return not recorded_only(condition(spec.when)) or any(map(through_recorders, there))
+
+
+_TIMES: Final = "message.timestamp.type"
+
+
+def check_recorded(scenario: Scenario) -> None:
+    """Raises InputError where what is to be recorded on the wire could not be read there, or not be
+    found in the logs again."""
+    through = next(filter(through_recorders, scenario.workloads), None)
+    if through is None:
+        return
+    given = 'record = "wire"' if through.record else 'via = "wire"'
+    for cluster in scenario.topology.clusters:
+        if secured(cluster.security).certificates:
+            raise InputError(
+                f"{given} cannot show cluster {cluster.name} the certificates of its "
+                "clients, because the recorder ends their TLS; leave it out (`linkflap exec`: "
+                f"--record none), or secure the cluster without them: {cluster.name}{{tls+scram}}"
+            )
+    for spec in scenario.schedule:
+        if spec.fault in OF_CERTIFICATES and spec.target.startswith("*->"):
+            raise InputError(
+                f"fault {spec.id!r} ({spec.fault}) has no effect on {spec.target}, where {given} "
+                "puts a recorder with a certificate of its own; leave one of them out, or give "
+                "the fault the link of a mirror"
+            )
+    kept = mirrors.resolve(scenario.mirror).guarantee.offsets_kept
+    times = {scenario.topics.config.get(_TIMES)}
+    times |= {cluster.config.get(f"log.{_TIMES}") for cluster in scenario.topology.clusters}
+    if scenario.fetched_topics and not kept and "LogAppendTime" in times:
+        raise InputError(
+            f'record = "wire" cannot follow records through the mirror {scenario.mirror.kind} in '
+            f"topics with {_TIMES} = LogAppendTime, whose copies have times of their own; leave "
+            "one of them out"
+        )
 
 
 def check_in_sync(scenario: Scenario) -> None:

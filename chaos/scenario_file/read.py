@@ -49,6 +49,7 @@ from linkflap.harness.model.scenario import (
     FaultSpec,
     MirrorSpec,
     Option,
+    Record,
     Scenario,
     TopicSpec,
     WorkloadSpec,
@@ -322,6 +323,8 @@ def _scenario(reader: Reader, file: ScenarioFile, seed: int) -> Scenario:
         progress_within=file.progress_within,
         runtime=file.runtime,
     )
+    if reader.program is None:
+        made = _unrecorded_where_impossible(file, made)
     if reader.asked is None:
         reader.placed(("fault",), lambda: schedule.check_scenario(made))
         tables: dict[KeyPath, Mapping[str, object]] = {("topics", "config"): file.topics.config}
@@ -627,7 +630,7 @@ def _workload(
         reads=tuple(table.reads),
         writes=tuple(table.writes),
         exactly_once=table.exactly_once,
-        record=table.record,
+        record=_recorded(table),
         starts=table.starts,
         progress_within=table.progress_within,
     )
@@ -642,6 +645,35 @@ def _workload(
             f"{given[0]} is of a program of your own, and {kind} is linkflap's; leave it out",
         )
     return spec
+
+
+def _left_open(table: WorkloadTable) -> bool:
+    """Whether it is a program that names topics, and not whether it is recorded."""
+    return bool(table.command and not table.record and (table.reads or table.writes))
+
+
+def _recorded(table: WorkloadTable) -> Record:
+    return "wire" if table.record == "wire" or _left_open(table) else ""
+
+
+def _unrecorded_where_impossible(file: ScenarioFile, made: Scenario) -> Scenario:
+    """The scenario. Where nothing can be recorded on the wire, programs are recorded only if the
+    file says so, or names a share group, of which nothing else shows anything: both are refused
+    later."""
+    try:
+        schedule.check_recorded(made)
+    except InputError:
+        tables = (table for table in file.workload if table.command)
+        return replace(
+            made,
+            workloads=tuple(
+                replace(w, record="")
+                if w.command and _left_open(next(tables)) and not w.options.get("share_group")
+                else w
+                for w in made.workloads
+            ),
+        )
+    return made
 
 
 def _schedule(

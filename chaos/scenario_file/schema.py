@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import tomli_w
@@ -26,7 +26,6 @@ from linkflap.harness.model.scenario import (
     SCHEMA_VERSION,
     CapturedFrom,
     Option,
-    Record,
     Scenario,
     WorkloadSpec,
     least_of,
@@ -88,7 +87,8 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
     topics. With `library = "java"` it finds a Java and the jars of Kafka's clients in its
     environment. `exactly_once`: the program promises one output for each input that its group has
     passed. `record = "wire"`: its requests and the brokers' answers are recorded by a proxy before
-    the brokers. `starts = "in:ID"`: the clients start once that fault is under way.
+    the brokers; that is the default of a program that names topics, where it is possible, and
+    "none" records nothing. `starts = "in:ID"`: the clients start once that fault is under way.
     `progress_within`: as for the file, for these clients.
     """
 
@@ -102,7 +102,7 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
     reads: list[Name] = []
     writes: list[Name] = []
     exactly_once: bool = False
-    record: Record = ""
+    record: Literal["", "wire", "none"] = ""
     starts: str = ""
     progress_within: Seconds | None = None
 
@@ -230,7 +230,9 @@ KEYS: Final[Mapping[type[Table], tuple[str, Mapping[str, str]]]] = {
             "reads": "topics that the program reads, without the home",
             "writes": "topics that the program writes, without the home",
             "exactly_once": "the program promises one output for each input of its group",
-            "record": "wire: a proxy before the brokers records what the program writes and reads",
+            "record": "wire: a proxy before the brokers records what the program writes and reads "
+            "(the default where topics are named, unless a cluster asks for clients' "
+            "certificates); or none",
             "starts": "in:ID: the clients start once this fault is under way",
             "progress_within": "as for the file, for these clients",
         },
@@ -311,6 +313,8 @@ def render(scenario: Scenario) -> str:
 def _workload(spec: WorkloadSpec, common: str) -> WorkloadTable:
     """`common` is the client library of the file; one that differs from it is written."""
     table = msgspec.convert(spec, WorkloadTable, from_attributes=True)
+    if spec.kind == COMMAND:
+        table = msgspec.structs.replace(table, record=spec.record or "none")
     usual = LIBRDKAFKA if spec.kind == COMMAND else common
     return msgspec.structs.replace(table, library=None) if spec.library == usual else table
 

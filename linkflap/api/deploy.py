@@ -16,6 +16,7 @@ from linkflap.api import runs
 from linkflap.api.faults import Faults
 from linkflap.api.own_clients import OwnClients
 from linkflap.api.world import World
+from linkflap.chaos.schedule import check_recorded
 from linkflap.harness import mirrors, runtimes, workloads
 from linkflap.harness.capture import samplers
 from linkflap.harness.capture.live.captures import DiskOrFetchCaptures
@@ -41,7 +42,7 @@ from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads.clients import check_all, make_all
 from linkflap.recording import run_end
-from linkflap.recording.run import check_recorded, on_the_wire, recorded
+from linkflap.recording.run import on_the_wire, recorded
 from linkflap.recording.run_end import drain
 from linkflap.recording.surroundings import java_inside, surroundings
 from linkflap.recording.unexpected_exits import UnexpectedExits

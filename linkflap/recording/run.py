@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from linkflap.chaos.faults import OF_CERTIFICATES
 from linkflap.chaos.schedule import (
     Player,
     check_attached,
     check_in_sync,
     check_losses,
     check_partitions,
+    check_recorded,
     check_runtime,
     check_scenario,
 )
@@ -41,7 +41,6 @@ from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, 
 from linkflap.harness.model.events import Phase
 from linkflap.harness.model.protocols import Deployment, WireRecording
 from linkflap.harness.model.scenario import Record, Scenario, WorkloadSpec, through_recorders
-from linkflap.harness.model.security import secured
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.threads import side_by_side, stop_all
 from linkflap.harness.model.wait import now, patient, until
@@ -121,41 +120,6 @@ def _check_times(scenario: Scenario) -> None:
                 f"fault {spec.id!r} ({spec.fault}) ends after {spec.at + spec.duration:g} s, and "
                 f"the run waits for faults until {last:g} s; make duration longer"
             )
-
-
-_TIMES: Final = "message.timestamp.type"
-
-
-def check_recorded(scenario: Scenario) -> None:
-    """Raises InputError where what is to be recorded on the wire could not be read there, or not be
-    found in the logs again."""
-    through = next(filter(through_recorders, scenario.workloads), None)
-    if through is None:
-        return
-    given = 'record = "wire"' if through.record else 'via = "wire"'
-    for cluster in scenario.topology.clusters:
-        if secured(cluster.security).certificates:
-            raise InputError(
-                f"{given} cannot show cluster {cluster.name} the certificates of its "
-                "clients, because the recorder ends their TLS; leave it out (`linkflap exec`: "
-                f"--record none), or secure the cluster without them: {cluster.name}{{tls+scram}}"
-            )
-    for spec in scenario.schedule:
-        if spec.fault in OF_CERTIFICATES and spec.target.startswith("*->"):
-            raise InputError(
-                f"fault {spec.id!r} ({spec.fault}) has no effect on {spec.target}, where {given} "
-                "puts a recorder with a certificate of its own; leave one of them out, or give "
-                "the fault the link of a mirror"
-            )
-    kept = mirrors.resolve(scenario.mirror).guarantee.offsets_kept
-    times = {scenario.topics.config.get(_TIMES)}
-    times |= {cluster.config.get(f"log.{_TIMES}") for cluster in scenario.topology.clusters}
-    if scenario.fetched_topics and not kept and "LogAppendTime" in times:
-        raise InputError(
-            f'record = "wire" cannot follow records through the mirror {scenario.mirror.kind} in '
-            f"topics with {_TIMES} = LogAppendTime, whose copies have times of their own; leave "
-            "one of them out"
-        )
 
 
 _WIRE: Final[Mapping[str, Record]] = {"wire": "wire", "none": ""}

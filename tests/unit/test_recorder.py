@@ -23,6 +23,7 @@ import psutil
 import pytest
 
 from linkflap.chaos.cases.wire import ProducerIdentity, record_batch
+from linkflap.chaos.schedule import check_recorded
 from linkflap.harness.log import layout
 from linkflap.harness.machine import children
 from linkflap.harness.model.errors import InputError
@@ -63,7 +64,7 @@ from linkflap.harness.wire.recorder.settings import (
     seen_size,
 )
 from linkflap.harness.wire.recorder.shares import SHARES
-from linkflap.recording.run import check_recorded, on_the_wire
+from linkflap.recording.run import on_the_wire
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.sends_and_reads import Send

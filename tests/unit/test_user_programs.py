@@ -756,3 +756,35 @@ def test_an_arrival_may_be_seen_before_its_record_and_a_repeat_after_it() -> Non
     assert behind("a1", "s1", "s2") == 1
     assert behind("s1", "a1", "a1", "s2", "a2", "a1") == 0
     assert behind("a2", "s1", "s2", "s3") == 1
+
+
+@pytest.mark.parametrize(
+    ("topology", "program", "recorded"),
+    [
+        ("A->B", 'writes = ["t"]', "wire"),
+        ("A->B", 'reads = ["t"]', "wire"),
+        ("A->B", 'writes = ["t"]\nrecord = "wire"', "wire"),
+        ("A->B", 'writes = ["t"]\nrecord = "none"', ""),
+        ("A->B", "", ""),
+        ("A->B{mtls}", 'writes = ["t"]', ""),
+        ("A->B{mtls}", 'writes = ["t"]\nrecord = "wire"', "wire"),
+        ("A->B{mtls}", 'reads = ["t"]\noptions = { share_group = "g" }', "wire"),
+    ],
+)
+def test_a_program_is_recorded_on_the_wire_by_default_where_that_is_possible(
+    tmp_path: Path, topology: str, program: str, recorded: str
+) -> None:
+    """What cannot be recorded, and the file asks for, is refused later (test_recorder.py). A saved
+    file says the same on clusters where it could be recorded."""
+    path, other = tmp_path / "one.toml", tmp_path / "other.toml"
+    path.write_text(
+        f'schema = 1\nname = "one"\ntopology = "{topology}"\n[mirror]\nkind = "shadow"\n'
+        f'[[workload]]\ncommand = ["true"]\nhome = "A"\n{program}\n'
+        '[[workload]]\ncommand = ["false"]\nhome = "A"\nwrites = ["u"]\nrecord = "none"\n'
+    )
+    made = scenario_file.read(path, seed=1)
+    assert [w.record for w in made.workloads] == [recorded, ""]
+    scenario_file.save(made, other)
+    other.write_text(other.read_text().replace("{mtls}", ""))
+    again = scenario_file.read(other, seed=1)
+    assert [w.record for w in again.workloads] == [recorded, ""]
