@@ -430,6 +430,7 @@ class Ids:
 def _aligned(monkeypatch: pytest.MonkeyPatch, **clusters: Sequence[Ids]) -> list[list[int]]:
     """The last id of each broker, cluster by cluster."""
     monkeypatch.setattr(kept_clusters, "_connected", lambda broker: broker)
+    monkeypatch.setattr(kept_clusters, "patient", lambda _seconds: 0.2)
     named = {
         name: SimpleNamespace(name=name, brokers=dict(enumerate(brokers, 1)))
         for name, brokers in clusters.items()
@@ -471,7 +472,6 @@ def test_clusters_of_one_broker_are_moved_no_further_than_to_the_highest_produce
 def test_a_cluster_that_hands_out_no_producer_ids_is_not_waited_for_without_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kept_clusters, "patient", lambda _seconds: 0.2)
     with pytest.raises(DeadlineExceeded, match="the producer id 0; last seen: the last one was -1"):
         _aligned(monkeypatch, A=[Ids(count())], B=[Ids(iter(()))])
 
