@@ -40,10 +40,10 @@ from linkflap.harness.capture.logs import Since, replicas_of
 from linkflap.harness.capture.replicas import METADATA, log_end
 from linkflap.harness.mirrors.shadow.settings import folder_at
 from linkflap.harness.model import interrupts
-from linkflap.harness.model.errors import INTERRUPTED, DeadlineExceeded, LinkflapError
+from linkflap.harness.model.errors import INTERRUPTED, LinkflapError
 from linkflap.harness.model.events import Kind
 from linkflap.harness.model.guarantee import Seconds
-from linkflap.harness.model.protocols import Broker, Cluster, Deployment
+from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import Topology
@@ -65,11 +65,8 @@ CLEARED_WITHIN: Final = 60.0
 OF_KAFKA: Final = "__"
 """How the names of Kafka's own topics begin."""
 _ASK_SECONDS: Final = 20.0
-BLOCK: Final = 1000
-"""The producer ids that a controller gives a broker at once (Kafka's ProducerIdsBlock)."""
 _DRAWS: Final = 500
-"""The most producer ids that are drawn at once."""
-_PASSES: Final = 5
+"""The most producer ids that are drawn at once: half a block."""
 
 
 class Current:
@@ -189,7 +186,7 @@ class KeptClusters:
     def _unlike_new(self) -> Sequence[str]:
         """Makes the next producer ids equal. Returns the other differences between these clusters
         and new ones."""
-        if equally_many_brokers(self.topology):
+        if not several_brokers(self.topology):
             align_producer_ids(self.deployment)
         return [
             *(
@@ -214,66 +211,51 @@ class KeptClusters:
         return disk_of(self.folder), sum(cleanliness.memory_of(self.deployment).values())
 
 
-def equally_many_brokers(topology: Topology) -> bool:
-    """Whether each broker of a cluster has a counterpart in every other cluster."""
-    return len({cluster.brokers for cluster in topology.clusters}) == 1
+def several_brokers(topology: Topology) -> bool:
+    """Whether a cluster has more than one broker. Each takes a block of producer ids when a client
+    first needs one, so that clusters differ in which of their brokers has which ids."""
+    return any(cluster.brokers > 1 for cluster in topology.clusters)
 
 
 def align_producer_ids(deployment: Deployment) -> None:
-    """Moves the brokers of the same rank in all clusters on to the same producer id. With one
-    broker each, that is the highest id that was handed out; with several, the first id of a block
-    behind it.
+    """Moves each cluster, of one broker, on to the highest producer id that any of them has handed
+    out.
 
     On new clusters all ids begin at 0, so a cluster's own producers have the same ids as mirrored
     ones. Only that reveals a mirror that mixes them up. A failover, and the shadow
-    (`producer_ids=jump`), move one cluster ahead by thousands. Only one broker of a cluster draws
-    at a time, so that it gets the cluster's next block. A broker that is past its goal then held a
-    block in advance (it asks for one when nine tenths of the last are used), and all begin again.
-    Raises DeadlineExceeded, and Unanswered.
+    (`producer_ids=jump`), move one cluster ahead by thousands. Raises DeadlineExceeded, and
+    Unanswered.
     """
+    drawn = dict.fromkeys(deployment.clusters, -1)
     with ExitStack() as stack:
         brokers = {
-            (rank, cluster.name): stack.enter_context(_connected(cluster.brokers[node]))
-            for cluster in deployment.clusters.values()
-            for rank, node in enumerate(sorted(cluster.brokers))
+            name: stack.enter_context(_connected(cluster))
+            for name, cluster in deployment.clusters.items()
         }
-        drawn = {each: _move(broker, -1, 0) for each, broker in sorted(brokers.items())}
-        for _ in range(_PASSES):
-            goal = max(drawn.values())
-            if len(brokers) > len(deployment.clusters):
-                goal += BLOCK - goal % BLOCK
-            for rank, name in drawn:
-                drawn[rank, name] = _move(
-                    brokers[rank, name], drawn[rank, name], goal + rank * BLOCK
-                )
-            if all(at == goal + rank * BLOCK for (rank, _), at in drawn.items()):
-                return
-    raise DeadlineExceeded(f"the clusters do not hand out the same producer ids: {drawn}")
+
+        def behind() -> int | None:
+            return None if -1 in drawn.values() else max(drawn.values()) - min(drawn.values())
+
+        def equal() -> bool:
+            goal = max(0, *drawn.values())
+            for name, at in drawn.items():
+                if at < goal:
+                    times = min(max(goal - at, 1), _DRAWS)
+                    drawn[name] = max(at, _last_of(brokers[name], times))
+            return behind() == 0
+
+        until(
+            equal,
+            within=patient(_ASK_SECONDS),
+            every=0.01,
+            what="the clusters to hand out the same producer ids",
+            state=lambda: drawn,
+            remaining=behind,
+        )
 
 
-def _move(broker: BlockingConnection, at: int, goal: int) -> int:
-    """Draws producer ids until one is not below `goal`, and returns it: `goal`, or the first of a
-    later block. `at`: the last one drawn. Raises DeadlineExceeded, and Unanswered."""
-
-    def reached() -> bool:
-        nonlocal at
-        times = min(goal - at, BLOCK - at % BLOCK, _DRAWS)
-        at = max(at, _last_of(broker, times))
-        return at >= goal
-
-    until(
-        reached,
-        within=patient(_ASK_SECONDS),
-        every=0.01,
-        what=f"a broker to hand out the producer id {goal}",
-        state=lambda: f"the last one was {at}",
-        remaining=lambda: goal - at,
-    )
-    return at
-
-
-def _connected(broker: Broker) -> BlockingConnection:
-    address = broker.client_address
+def _connected(cluster: Cluster) -> BlockingConnection:
+    address = cluster.bootstrap
     return BlockingConnection(
         host_and_port(address), within=_ASK_SECONDS, access=access_to(address)
     )

@@ -33,7 +33,7 @@ from linkflap.recording.kept_clusters import (
     CLUSTERS,
     RoundRequest,
     Size,
-    equally_many_brokers,
+    several_brokers,
 )
 from linkflap.suite.folder import Plan, SuiteFolder
 from linkflap.suite.work import LONGEST, Recording, start
@@ -90,11 +90,11 @@ def needs_own(scenario: Scenario) -> str:
 
     After a failover a cluster hands out producer ids beside mirrored ones. A mirror that mixes them
     up is noticed only where both begin at the same number, as they do on new clusters; on kept ones
-    that is restored broker by broker (`kept_clusters.align_producer_ids`).
+    that is restored only for clusters of one broker (`kept_clusters.align_producer_ids`).
     """
     fails_over = any(fault.name.fails_over for fault in scenario.schedule)
-    if fails_over and not equally_many_brokers(scenario.topology):
-        return "it has a failover, and clusters of different numbers of brokers"
+    if fails_over and several_brokers(scenario.topology):
+        return "it has a failover, and clusters of several brokers"
     if scenario.topology.attached:
         return "its clusters run already"
     if scenario.mirror.kind not in MIRRORS_OF_ROUNDS:

@@ -337,7 +337,7 @@ def _clusters(made: Scenario, change: Callable[[ClusterSpec], ClusterSpec]) -> S
                 ),
                 lambda each: replace(each, brokers=1 if each.name == "A" else 3),
             ),
-            "it has a failover, and clusters of different numbers of brokers",
+            "it has a failover, and clusters of several brokers",
         ),
         (
             replace(MADE, mirror=replace(MADE.mirror, kind="cluster-mirroring")),

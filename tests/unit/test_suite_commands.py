@@ -6,9 +6,8 @@ from __future__ import annotations
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -32,13 +31,7 @@ from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.runtimes.distribution.kafka import BROKER_CLASSES
 from linkflap.harness.wire.messages import Error
 from linkflap.recording import cleanliness, kept_clusters
-from linkflap.recording.kept_clusters import (
-    BLOCK,
-    KeptClusters,
-    Size,
-    align_producer_ids,
-    killed_by,
-)
+from linkflap.recording.kept_clusters import KeptClusters, Size, align_producer_ids, killed_by
 from linkflap.suite import rounds
 from linkflap.suite.failures import era_in
 from linkflap.suite.folder import Plan, RunResult, SuiteFolder
@@ -397,11 +390,11 @@ def test_clusters_that_cannot_be_started_again_say_so(
 
 
 class Ids:
-    """A broker that hands out producer ids from the blocks of its cluster's controller. It asks for
-    the next block when nine tenths of the last are used, and once has none between two blocks."""
+    """A cluster's broker that hands out producer ids from blocks of ten: `blocks` are the first ids
+    of those that it gets, one after the other. Between two blocks it once has none."""
 
-    def __init__(self, blocks: Iterator[int]) -> None:
-        self._blocks, self._next, self._left, self.drawn = blocks, -1, iter(range(0)), -1
+    def __init__(self, *blocks: int) -> None:
+        self._blocks, self._left, self.drawn = iter(blocks), iter(range(0)), -1
 
     def __enter__(self) -> Ids:
         return self
@@ -416,64 +409,42 @@ class Ids:
     def _answer(self) -> object:
         drawn = next(self._left, -1)
         if drawn < 0:
-            if self._next < 0:
-                self._next = next(self._blocks, -1)
-            if (first := self._next) >= 0:
-                self._left, self._next = iter(range(first, first + BLOCK)), -1
+            first = next(self._blocks, -1)
+            self._left = iter(range(first, first + 10) if first >= 0 else range(0))
             return SimpleNamespace(error_code=Error.coordinator_load_in_progress, producer_id=-1)
-        if drawn % BLOCK == BLOCK * 9 // 10:
-            self._next = next(self._blocks, -1)
         self.drawn = drawn
         return SimpleNamespace(error_code=Error.none, producer_id=drawn)
 
 
-def _aligned(monkeypatch: pytest.MonkeyPatch, **clusters: Sequence[Ids]) -> list[list[int]]:
-    """The last id of each broker, cluster by cluster."""
-    monkeypatch.setattr(kept_clusters, "_connected", lambda broker: broker)
+def _aligned(monkeypatch: pytest.MonkeyPatch, clusters: dict[str, Ids]) -> list[int]:
+    monkeypatch.setattr(kept_clusters, "_connected", lambda cluster: cluster)
     monkeypatch.setattr(kept_clusters, "patient", lambda _seconds: 0.2)
-    named = {
-        name: SimpleNamespace(name=name, brokers=dict(enumerate(brokers, 1)))
-        for name, brokers in clusters.items()
-    }
-    align_producer_ids(cast(Deployment, SimpleNamespace(clusters=named)))
-    return [[each.drawn for each in brokers] for brokers in clusters.values()]
+    align_producer_ids(cast(Deployment, SimpleNamespace(clusters=clusters)))
+    return [each.drawn for each in clusters.values()]
 
 
-def _brokers(number: int, *, handed_out: int) -> list[Ids]:
-    """The brokers of a cluster whose next block begins at `handed_out`."""
-    blocks = count(handed_out, BLOCK)
-    return [Ids(blocks) for _ in range(number)]
-
-
-@pytest.mark.parametrize("number", [1, 3])
-@pytest.mark.parametrize("used", [(), (0,), (4000, 1), (950, 999, 1000)])
-def test_brokers_of_a_rank_are_moved_on_to_the_same_producer_id(
-    number: int, used: Sequence[int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("clusters", "last"),
+    [
+        ({"A": Ids(0)}, 0),
+        ({"A": Ids(0), "B": Ids(0)}, 0),
+        ({"A": Ids(*range(0, 90, 10)), "B": Ids(70)}, 70),
+        ({"A": Ids(50, 60, 70, 80), "B": Ids(0, 10, 20, 80), "C": Ids(70, 80)}, 89),
+        ({"A": Ids(0, 30), "B": Ids(15, 25)}, 34),
+    ],
+    ids=["one cluster", "new clusters", "B is ahead", "three clusters", "a block is left out"],
+)
+def test_clusters_are_moved_on_to_the_highest_producer_id_of_any(
+    clusters: dict[str, Ids], last: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    a, b = _brokers(number, handed_out=0), _brokers(number, handed_out=7000)
-    for broker, times in zip(a, used, strict=False):
-        broker.ask_times(times)
-    b[-1].ask_times(25)
-    first, second = _aligned(monkeypatch, A=a, B=b)
-    assert first == second
-    assert first == [first[0] + rank * BLOCK for rank in range(number)]
-
-
-def test_clusters_of_one_broker_are_moved_no_further_than_to_the_highest_producer_id(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    a, b = _brokers(1, handed_out=0), _brokers(1, handed_out=0)
-    assert _aligned(monkeypatch, A=a, B=b) == [[0], [0]]
-    a[0].ask_times(1234)
-    highest = a[0].drawn + 1
-    assert _aligned(monkeypatch, A=a, B=b) == [[highest], [highest]]
+    assert set(_aligned(monkeypatch, clusters)) == {last}
 
 
 def test_a_cluster_that_hands_out_no_producer_ids_is_not_waited_for_without_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(DeadlineExceeded, match="the producer id 0; last seen: the last one was -1"):
-        _aligned(monkeypatch, A=[Ids(count())], B=[Ids(iter(()))])
+    with pytest.raises(DeadlineExceeded, match=r"the same producer ids; last seen: .*'B': -1"):
+        _aligned(monkeypatch, {"A": Ids(0), "B": Ids()})
 
 
 def _fault(name: str, target: str) -> FaultSpec:
