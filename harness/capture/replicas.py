@@ -239,11 +239,22 @@ def _left(replicas: list[PartitionFolder], sampled: Watermark | None) -> HighWat
     """The greatest lower bound of the high watermark that samples and checkpoint files give."""
     if replicas[0].topic == METADATA:
         return min(log_end(replica.folder) for replica in replicas), "checkpoint"
-    files = [_checkpoint(replica.broker.log_dir / HIGH_WATERMARKS) for replica in replicas]
-    checkpoint = max(file.offsets.get(replicas[0].tp, 0) for file in files)
+    checkpoint = max(map(_noted, replicas))
     if sampled is not None and sampled.high_watermark >= checkpoint:
         return sampled.high_watermark, "sampled"
     return checkpoint, "checkpoint"
+
+
+def _noted(replica: PartitionFolder) -> int:
+    """The high watermark in the broker's checkpoint file. 0 where the file is older than the
+    partition: until it is written again (every 5 s) it may name a deleted topic of that name."""
+    path = replica.broker.log_dir / HIGH_WATERMARKS
+    try:
+        if path.stat().st_mtime_ns < (replica.folder / "partition.metadata").stat().st_mtime_ns:
+            return 0
+    except OSError:
+        pass  # there is no such file, or it is gone by now: what is there counts
+    return _checkpoint(path).offsets.get(replica.tp, 0)
 
 
 def epochs_in(folder: Path) -> dict[int, int]:

@@ -132,6 +132,20 @@ def test_a_checkpoint_that_is_ahead_of_the_last_sample_is_taken(tmp_path: Path) 
     assert highs(rows) == {(8, "checkpoint")}
 
 
+@pytest.mark.parametrize(("later", "high"), [(-1, (8, "checkpoint")), (1, (3, "sampled"))])
+def test_a_checkpoint_that_is_older_than_the_partition_is_that_of_a_deleted_topic(
+    later: int, high: tuple[int, str], tmp_path: Path
+) -> None:
+    """The broker was killed before it had written the file again."""
+    found = [replica(tmp_path, number, 9) for number in (1, 2)]
+    checkpoint(found[1], 8)
+    written = (found[1].broker.log_dir / "replication-offset-checkpoint").stat().st_mtime
+    made = found[1].folder / "partition.metadata"
+    made.touch()
+    os.utime(made, (written + later, written + later))
+    assert highs(log_bounds(found, asked_of(found, sampled(1, 3)))) == {high}
+
+
 def test_a_dead_follower_that_lagged_owes_nothing_past_its_end(tmp_path: Path) -> None:
     found = [replica(tmp_path, 1, 9), replica(tmp_path, 2, 3)]
     rows = log_bounds(found, asked_of(found, sampled(1, 8)))
