@@ -114,57 +114,27 @@ requests.
 """
 OF_CERTIFICATES: Final = frozenset({"certificate-expired", "certificate-untrusted"})
 """Faults of certificates, which only clusters with TLS have."""
+_OF_ITS_OWN: Final = frozenset(
+    {
+        *(name for name in FAULTS if name.startswith("link-")),
+        *("client-kill", "client-pause", "failover-forced", "failover-planned", "mirror-kill"),
+        *("partitions-added", "records-deleted", "topic-recreated"),
+    }
+)
+"""Faults of links, of linkflap's own processes and of the run's own topics."""
 IN_CONTAINERS: Final = frozenset({"broker-disconnect", "broker-memory-limit", "partition"})
 """Faults that need brokers in containers."""
 
 IN_PROCESSES: Final = frozenset({"clock-skew", "rolling-upgrade"})
 """Faults that need brokers that are processes."""
-ON_ATTACHED: Final = ON_THE_WIRE | {
-    "client-kill",
-    "client-pause",
-    "failover-forced",
-    "failover-planned",
-    "link-bandwidth",
-    "link-cut",
-    "link-flap",
-    "link-half-open",
-    "link-latency",
-    "link-reset",
-    "mirror-kill",
-    "partitions-added",
-    "program-pause",
-    "records-deleted",
-    "topic-recreated",
-}
+ON_ATTACHED: Final = _OF_ITS_OWN | OF_PROGRAMS
 """Faults that affect only this run's links, clients and topics, so that they can be played on
 clusters that linkflap did not start.
 """
-ON_KEPT: Final = frozenset(
-    {
-        "broker-kill",
-        "broker-pause",
-        "broker-restart",
-        "client-kill",
-        "client-pause",
-        "controller-loss",
-        "coordinator-loss",
-        "failover-forced",
-        "failover-planned",
-        "leadership-move",
-        "link-bandwidth",
-        "link-cut",
-        "link-flap",
-        "link-half-open",
-        "link-latency",
-        "link-reset",
-        "mirror-kill",
-        "mirror-reverse",
-        "partitions-added",
-        "records-deleted",
-        "rolling-restart",
-        "topic-recreated",
-    }
-)
+ON_KEPT: Final = _OF_ITS_OWN | {
+    *("broker-kill", "broker-pause", "broker-restart", "rolling-restart"),
+    *("controller-loss", "coordinator-loss", "leadership-move", "mirror-reverse"),
+}
 """Faults after which clusters are as before once topics and groups are removed, so that a suite may
 use them for another run. All others change clusters for good (releases, disks, clocks,
 certificates, networks), or nobody has shown that they do not.
@@ -182,7 +152,6 @@ BEYOND_ITS_OWN: Final[Mapping[str, str]] = MappingProxyType(
     {
         "leadership-move": "it would move the leaders of other topics too",
         "mirror-reverse": "a failback begins on clusters that linkflap has started again",
-        "program-unanswered": "linkflap records no programs before such clusters",
     }
 )
 """Why some other faults cannot be played there. The remaining ones need a broker's process, disk,

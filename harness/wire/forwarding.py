@@ -5,9 +5,10 @@ The forwarder splits the bytes into Kafka's frames as they pass. It copies only 
 observer wants; of all others it looks at the beginning alone. The observer may hold a frame back
 until it is complete, and send something else in its place.
 
-Flow control works end to end: if one side does not read, the other is not read either. In memory
-waits at most what one read returns, and asyncio's own limit; and of frames that are read, what has
-come of them. If that is too much over all connections, the one with the longest frame ends.
+Flow control works end to end: if one side does not read, the other is not read either. A connection
+holds at most what one read returns, asyncio's own limit, and what has arrived of an incomplete
+frame that the observer wants. If these frames take more than `MOST_HELD` over all connections, the
+connection with the longest one ends.
 """
 
 from __future__ import annotations
@@ -475,7 +476,7 @@ class Forwarder:
 
 
 def _failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Reports an error that nobody has handled."""
+    """Reports an unhandled error; in one sentence where the process has too many open files."""
     error = context.get("exception")
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         log.info("no more connections are taken until others end (ulimit -n): %s", error)
