@@ -25,8 +25,8 @@ from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.assemble import PartitionRows
 from linkflap.spark_verify.read.names import fetched_on_the_wire
 from linkflap.spark_verify.read.pieces import history_rows
+from tests.recorder_rig import ID, ME, TOPIC, Wire, batch, transactional, wire
 from tests.unit.checks.histories import Log, but, send, view
-from tests.unit.test_recorder import ID, ME, TOPIC, Wire, batch, transactional, wire
 
 __all__ = ["wire"]
 ALL = range(4, 19)

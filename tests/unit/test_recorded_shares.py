@@ -19,10 +19,10 @@ from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.assemble import PartitionRows
 from linkflap.spark_verify.read.names import fetched_on_the_wire
 from linkflap.spark_verify.read.pieces import history_rows
+from tests.recorder_rig import ID, TOPIC, Wire, batch, wire
 from tests.unit.checks.histories import Log, view
 from tests.unit.checks.verdicts import anomalies, unjudged
 from tests.unit.test_recorded_reads import at, marker
-from tests.unit.test_recorder import ID, TOPIC, Wire, batch, wire
 
 __all__ = ["wire"]
 ALL = (1, 2)
