@@ -90,24 +90,43 @@ def anywhere(scenario: Scenario) -> Scenario:
 
 def work(folder: SuiteFolder, junit: Path | None, before: SuiteFolder | None = None) -> int:
     """Runs a suite to its end, prints the results, also against those of an earlier suite, and
-    returns the exit code."""
+    returns the exit code. An interrupted suite prints what it has, and passes KeyboardInterrupt
+    on."""
+    resumes = f"resume it: linkflap suite --resume {folder.root}"
     with folder.held(), full_disk_named(folder):
         _say_disk(folder)
-        if folder.plan.name == regression.REGRESSION:
-            regression.run(folder, say)
-        else:
-            with benches_in(None) as benches:
-                for _ in run_missing(
-                    folder.plan.played_cases, folder.root / CASES, benches=benches, report=say
-                ):
-                    pass
-            _explore(folder)
-        found = _came_to(folder)
-        if before is not None:
-            compared = summaries.compare(folder, before)
-            summaries.write_comparison(compared, folder.root)
-            found = replace(found, text=f"{found.text}\n{summaries.comparison(compared)}")
-        return _said(folder, found, junit, f"resume it: linkflap suite --resume {folder.root}")
+        try:
+            _play(folder)
+        except KeyboardInterrupt:
+            found = _against(folder, before)
+            text = f"{found.text}\nIncomplete: the suite was interrupted; {resumes}.\n"
+            _written(folder, replace(found, text=text), None, resumes)
+            raise
+        return _said(folder, _against(folder, before), junit, resumes)
+
+
+def _play(folder: SuiteFolder) -> None:
+    """Plays what a suite plays: cases, then generated runs, whose failures are shrunk."""
+    if folder.plan.name == regression.REGRESSION:
+        regression.run(folder, say)
+        return
+    with benches_in(None) as benches:
+        for _ in run_missing(
+            folder.plan.played_cases, folder.root / CASES, benches=benches, report=say
+        ):
+            pass
+    _explore(folder)
+
+
+def _against(folder: SuiteFolder, before: SuiteFolder | None) -> SuiteOutcome:
+    """The results of a suite, compared with those of an earlier one if it is given; the comparison
+    is written, too."""
+    found = _came_to(folder)
+    if before is None:
+        return found
+    compared = summaries.compare(folder, before)
+    summaries.write_comparison(compared, folder.root)
+    return replace(found, text=f"{found.text}\n{summaries.comparison(compared)}")
 
 
 @contextmanager
@@ -126,15 +145,20 @@ def full_disk_named(folder: SuiteFolder) -> Iterator[None]:
 
 def _said(folder: SuiteFolder, found: SuiteOutcome, junit: Path | None, also: str) -> int:
     """Writes and prints the results; returns the exit code."""
+    _written(folder, found, junit, also)
+    if found.verdict is not Verdict.VALID:
+        annotate(f"suite {folder.plan.name} is {found.verdict}", found.text.split("\n")[2])
+    return found.verdict.exit_code
+
+
+def _written(folder: SuiteFolder, found: SuiteOutcome, junit: Path | None, also: str) -> None:
+    """Writes and prints the results."""
     (folder.root / "summary.md").write_text(found.text)
     page = pages.write(folder)
     if junit:
         junit.write_bytes(found.junit)
     click.echo(found.text)
     click.echo(f"suite {folder.root}, page {page}; {also}", err=True)
-    if found.verdict is not Verdict.VALID:
-        annotate(f"suite {folder.plan.name} is {found.verdict}", found.text.split("\n")[2])
-    return found.verdict.exit_code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

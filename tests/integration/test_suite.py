@@ -145,6 +145,7 @@ def test_ctrl_c_in_each_phase_loses_and_invents_nothing(
     root = tmp_path / "suite"
     before: Known = ({}, {})
     for phase in (recording, judging, shrinking, writing):
+        (root / "summary.md").unlink(missing_ok=True)  # of the phase before
         command = GO_ON if root.exists() else f"{SUITE} suite"
         with closing(start(command, env=env, cwd=tmp_path)) as running:
             status = interrupt(running, root, phase)

@@ -120,6 +120,28 @@ def test_comparison_is_written_and_printed_when_a_suite_ends(
     assert not (before.root / AGAINST).exists()
 
 
+def test_an_interrupted_suite_compares_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explore(folder: SuiteFolder) -> None:
+        Suite(folder=folder, works=cast(Workers, Scripted()), say=lambda text: None).run()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("linkflap.cli.suite_work._explore", explore)
+    monkeypatch.setattr(
+        "linkflap.suite.work.observed", lambda folder: Observed(cells=(), missed=(), outcomes={})
+    )
+    now = SuiteFolder.create(tmp_path / "now", PLAN)
+    with pytest.raises(KeyboardInterrupt):
+        work(now, tmp_path / "junit.xml", suite(tmp_path / "before", {}, 30))
+    said = (now.root / "summary.md").read_text()
+    assert "\n- new: lost-write:lost-write, " in said
+    assert said.endswith(f"interrupted; resume it: linkflap suite --resume {now.root}.\n")
+    (row,) = json.loads((now.root / AGAINST).read_bytes())["kinds"]
+    assert (row["kind"], row["change"]) == ("lost-write:lost-write", "new")
+    assert not (tmp_path / "junit.xml").exists()
+
+
 def test_folder_that_is_no_suite_is_refused_before_a_run(tmp_path: Path) -> None:
     out = tmp_path / "out"
     asked = ["suite", "smoke", "--against", str(tmp_path), "--out", str(out)]
