@@ -345,7 +345,8 @@ class _Client:
                 leader=end.leader,
             )
             for tp, end in sorted(self.ends().items())
-            if at.get(tp, -1) == before.get(tp, -1) and at.get(tp, -1) < end.last_stable
+            if at.get(tp, -1) == before.get(tp, -1)
+            and max(at.get(tp, -1), end.log_start) < end.last_stable
         ]
 
 

@@ -397,6 +397,17 @@ def test_a_consumer_has_to_move_in_every_partition_that_it_has_not_read_to_the_e
     assert consumer.client.look()
 
 
+def test_a_partition_without_a_record_is_not_waited_for() -> None:
+    """A group commits nothing in a partition that its writer has not used yet (franz-go fills one
+    with 64 KiB before the next)."""
+    consumer = Consumer()
+    del consumer.at[TWO]
+    consumer.ends[TWO] = end(TWO, 0)
+    consumer.client.begin()
+    consumer.at[ONE] = 1
+    assert consumer.client.look()
+
+
 def test_a_slow_consumer_works_on_what_was_there_first() -> None:
     consumer = Consumer()
     consumer.ends[TWO] = end(TWO, 9)
