@@ -8,7 +8,7 @@ uncommitted turns aborted records into plain ones, and no marker shows it.
 A record that a client knows for certain to be refused was never written, so no reader gets it, in
 any isolation and of any transaction. A refusal is certain for a record that was never sent, and for
 one with an error of its own. It is not certain for a record that timed out, was purged in flight,
-or was fenced (`spark_verify.checks.parts.outcomes.refused`).
+or was fenced (`log_model.outcomes.refused`).
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding
-from linkflap.spark_verify.checks.parts.delivered_records import (
+from linkflap.spark_verify.checks.log_model.delivered_records import (
     Delivered,
     aborted_there,
     by_client,
     delivered,
     found,
 )
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.generations import (
     every,
     examined,
     log_of,
     own,
 )
-from linkflap.spark_verify.checks.parts.logs import Log, among
-from linkflap.spark_verify.checks.parts.lost_records import Taken
-from linkflap.spark_verify.checks.parts.outcomes import refused, uids_of
+from linkflap.spark_verify.checks.log_model.logs import Log, among
+from linkflap.spark_verify.checks.log_model.lost_records import Taken
+from linkflap.spark_verify.checks.log_model.outcomes import refused, uids_of
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import PartitionView

@@ -37,7 +37,7 @@ from linkflap.spark_verify.checks.base import (
     Unjudged,
     grouped,
 )
-from linkflap.spark_verify.checks.parts.batch_differences import (
+from linkflap.spark_verify.checks.log_model.batch_differences import (
     as_mapped,
     bytes_differ,
     changes_of,
@@ -47,16 +47,16 @@ from linkflap.spark_verify.checks.parts.batch_differences import (
     other_endings,
     region_of,
 )
-from linkflap.spark_verify.checks.parts.cleaning import (
+from linkflap.spark_verify.checks.log_model.cleaning import (
     KEPT,
     TIME,
     changed_headers,
     ended_is_there,
     last_of_producer,
 )
-from linkflap.spark_verify.checks.parts.generations import compacted, examined
-from linkflap.spark_verify.checks.parts.logs import locate, outside
-from linkflap.spark_verify.checks.parts.mirrored_ranges import (
+from linkflap.spark_verify.checks.log_model.generations import compacted, examined
+from linkflap.spark_verify.checks.log_model.logs import locate, outside
+from linkflap.spark_verify.checks.log_model.mirrored_ranges import (
     Hop,
     compared_offsets,
     judged_hops,

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.generations import judged
-from linkflap.spark_verify.checks.parts.logs import (
+from linkflap.spark_verify.checks.log_model.generations import judged
+from linkflap.spark_verify.checks.log_model.logs import (
     ABORTED,
     COMMITTED,
     OPEN,
@@ -25,8 +25,8 @@ from linkflap.spark_verify.checks.parts.logs import (
     followed,
     locate,
 )
-from linkflap.spark_verify.checks.parts.lost_records import Taken
-from linkflap.spark_verify.checks.parts.outcomes import Outcomes, never, outcomes
+from linkflap.spark_verify.checks.log_model.lost_records import Taken
+from linkflap.spark_verify.checks.log_model.outcomes import Outcomes, never, outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 

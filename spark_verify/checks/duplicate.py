@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native
-from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, among, copies, runs, written
-from linkflap.spark_verify.checks.parts.mirrored_ranges import compared_hops, why_not_judged
-from linkflap.spark_verify.checks.parts.record_order import may_repeat, unknown_repeats
+from linkflap.spark_verify.checks.log_model.generations import apart, examined, judged, native
+from linkflap.spark_verify.checks.log_model.logs import ABORTED, Log, among, copies, runs, written
+from linkflap.spark_verify.checks.log_model.mirrored_ranges import compared_hops, why_not_judged
+from linkflap.spark_verify.checks.log_model.record_order import may_repeat, unknown_repeats
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 

@@ -41,15 +41,15 @@ from linkflap.spark_verify.checks.base import (
     PartialFinding,
     Unjudged,
 )
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.generations import (
     every,
     examined,
     log_of,
     reads_in,
     sends_of,
 )
-from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, locate, runs
-from linkflap.spark_verify.checks.parts.samples import disturbed_from, never_sampled
+from linkflap.spark_verify.checks.log_model.logs import OPEN, Log, among, locate, runs
+from linkflap.spark_verify.checks.log_model.samples import disturbed_from, never_sampled
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.sends_and_reads import Read, Sends

@@ -36,8 +36,8 @@ from linkflap.spark_verify.checks.base import (
     Unjudged,
     grouped,
 )
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, compared_hops
-from linkflap.spark_verify.checks.parts.recovery_point import lost_by_failover
+from linkflap.spark_verify.checks.log_model.mirrored_ranges import Hop, compared_hops
+from linkflap.spark_verify.checks.log_model.recovery_point import lost_by_failover
 from linkflap.spark_verify.facts.eras import FOREVER, history
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.view import PartitionView

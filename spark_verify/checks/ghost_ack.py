@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.deleted_records import deleted, may_be_cleaned
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.deleted_records import deleted, may_be_cleaned
+from linkflap.spark_verify.checks.log_model.generations import (
     apart,
     every,
     examined,
@@ -24,9 +24,9 @@ from linkflap.spark_verify.checks.parts.generations import (
     not_captured,
     own,
 )
-from linkflap.spark_verify.checks.parts.logs import Log, copies, each_at, joined, locate, runs
-from linkflap.spark_verify.checks.parts.lost_records import Taken
-from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes
+from linkflap.spark_verify.checks.log_model.logs import Log, copies, each_at, joined, locate, runs
+from linkflap.spark_verify.checks.log_model.lost_records import Taken
+from linkflap.spark_verify.checks.log_model.outcomes import Outcomes, outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 

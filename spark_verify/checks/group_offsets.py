@@ -54,10 +54,10 @@ from linkflap.spark_verify.checks.base import (
     PartialFinding,
     Unjudged,
 )
-from linkflap.spark_verify.checks.parts import synced_offsets
-from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, locate, together
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, compared_hops
-from linkflap.spark_verify.checks.parts.samples import disturbed_from, never_sampled
+from linkflap.spark_verify.checks.log_model import synced_offsets
+from linkflap.spark_verify.checks.log_model.logs import Log, among, distinct, locate, together
+from linkflap.spark_verify.checks.log_model.mirrored_ranges import Hop, compared_hops
+from linkflap.spark_verify.checks.log_model.samples import disturbed_from, never_sampled
 from linkflap.spark_verify.facts.eras import FOREVER, on_cluster
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.sends_and_reads import Read

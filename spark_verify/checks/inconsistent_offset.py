@@ -22,8 +22,8 @@ from typing import Final, cast
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, grouped
-from linkflap.spark_verify.checks.parts.delivered_records import columns_of
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.delivered_records import columns_of
+from linkflap.spark_verify.checks.log_model.generations import (
     every,
     examined,
     generations,
@@ -33,9 +33,9 @@ from linkflap.spark_verify.checks.parts.generations import (
     polls_in,
     sends_of,
 )
-from linkflap.spark_verify.checks.parts.logs import changes, distinct, joined, runs
-from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE, Taken
-from linkflap.spark_verify.checks.parts.outcomes import uids_of
+from linkflap.spark_verify.checks.log_model.logs import changes, distinct, joined, runs
+from linkflap.spark_verify.checks.log_model.lost_records import EVIDENCE, Taken
+from linkflap.spark_verify.checks.log_model.outcomes import uids_of
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 

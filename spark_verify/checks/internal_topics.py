@@ -64,15 +64,15 @@ from linkflap.spark_verify.checks.base import (
     grouped,
     nothing_due,
 )
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.generations import (
     compacted,
     generations,
     native,
     recorded_truncations,
     replica_of,
 )
-from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE, Taken
-from linkflap.spark_verify.checks.parts.replicas import (
+from linkflap.spark_verify.checks.log_model.lost_records import EVIDENCE, Taken
+from linkflap.spark_verify.checks.log_model.replicas import (
     absent_offsets,
     below_high_watermark,
     between,
@@ -81,12 +81,12 @@ from linkflap.spark_verify.checks.parts.replicas import (
     sound,
     within,
 )
-from linkflap.spark_verify.checks.parts.samples import (
+from linkflap.spark_verify.checks.log_model.samples import (
     disturbed_from,
     pending_commits,
     visible_commits,
 )
-from linkflap.spark_verify.checks.parts.transaction_states import (
+from linkflap.spark_verify.checks.log_model.transaction_states import (
     IMPOSSIBLE,
     impossible_states,
     name_of,

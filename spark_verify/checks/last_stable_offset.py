@@ -57,7 +57,7 @@ from linkflap.spark_verify.checks.base import (
     Unjudged,
     grouped,
 )
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.generations import (
     captures_of,
     compacted,
     end_of,
@@ -68,7 +68,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     promoted_at,
     truncations_in,
 )
-from linkflap.spark_verify.checks.parts.logs import (
+from linkflap.spark_verify.checks.log_model.logs import (
     NOWHERE,
     Log,
     changes,
@@ -76,11 +76,11 @@ from linkflap.spark_verify.checks.parts.logs import (
     read,
     recompute_last_stable,
 )
-from linkflap.spark_verify.checks.parts.lost_records import Taken
-from linkflap.spark_verify.checks.parts.outcomes import planner
-from linkflap.spark_verify.checks.parts.replicas import sound
-from linkflap.spark_verify.checks.parts.samples import ahead, found_at, out_of_order, shortened
-from linkflap.spark_verify.checks.parts.transaction_states import max_timeout, name_of, setting
+from linkflap.spark_verify.checks.log_model.lost_records import Taken
+from linkflap.spark_verify.checks.log_model.outcomes import planner
+from linkflap.spark_verify.checks.log_model.replicas import sound
+from linkflap.spark_verify.checks.log_model.samples import ahead, found_at, out_of_order, shortened
+from linkflap.spark_verify.checks.log_model.transaction_states import max_timeout, name_of, setting
 from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
 from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Replica, Watermarks

@@ -12,7 +12,7 @@ two writers.
 A cluster that was emptied to follow again with other offsets (`facts.eras`) has a new log, whose
 epochs begin anew.
 
-Below the cleaner checkpoint of any broker (`spark_verify.checks.parts.cleaning`) differences count
+Below the cleaner checkpoint of any broker (`log_model.cleaning`) differences count
 only in fields that a cleaner keeps.
 
 A mirror may promise to keep leader epochs (the shadow with `leader_epochs=keep`; copied logs with
@@ -41,8 +41,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from linkflap.spark_verify.checks.parts.cleaning import KEPT
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.cleaning import KEPT
+from linkflap.spark_verify.checks.log_model.generations import (
     compacted,
     every,
     examined,
@@ -52,9 +52,13 @@ from linkflap.spark_verify.checks.parts.generations import (
     own,
     replicas_by_log,
 )
-from linkflap.spark_verify.checks.parts.logs import changes, locate, outside
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, compared_hops
-from linkflap.spark_verify.checks.parts.replicas import falls
+from linkflap.spark_verify.checks.log_model.logs import changes, locate, outside
+from linkflap.spark_verify.checks.log_model.mirrored_ranges import (
+    Hop,
+    appended_since,
+    compared_hops,
+)
+from linkflap.spark_verify.checks.log_model.replicas import falls
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration, on_cluster
 from linkflap.spark_verify.facts.view import NO_EPOCH, Ints, PartitionView, Replica, Watermarks
 

@@ -32,14 +32,14 @@ from typing import Final
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.generations import (
     BY_BROKERS,
     generations,
     of_own_clients,
     settings_on,
     timestamp_types,
 )
-from linkflap.spark_verify.checks.parts.logs import locate
+from linkflap.spark_verify.checks.log_model.logs import locate
 from linkflap.spark_verify.facts.eras import FOREVER, history, skew
 from linkflap.spark_verify.facts.view import Ints, PartitionView, Replica
 

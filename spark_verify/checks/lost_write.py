@@ -11,7 +11,7 @@ watermark or a reader's position had covered offsets that the destination's mirr
 has. Records that retention deleted are not lost, nor are those that the cleaner of their own
 cluster took for such a reason. For a record that nobody acknowledged with an offset, the
 neighbouring records show whether it was deleted, or it stays open
-(`parts/deleted_records.py`).
+(`log_model/deleted_records.py`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.deleted_records import (
+from linkflap.spark_verify.checks.log_model.deleted_records import (
     deleted,
     may_be_cleaned,
     may_be_deleted,
 )
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.generations import (
     every,
     examined,
     incomplete,
@@ -35,16 +35,24 @@ from linkflap.spark_verify.checks.parts.generations import (
     not_captured,
     own,
 )
-from linkflap.spark_verify.checks.parts.logs import OPEN, PLAIN, Log, each_at, joined, locate, runs
-from linkflap.spark_verify.checks.parts.lost_records import Taken
-from linkflap.spark_verify.checks.parts.mirrored_ranges import (
+from linkflap.spark_verify.checks.log_model.logs import (
+    OPEN,
+    PLAIN,
+    Log,
+    each_at,
+    joined,
+    locate,
+    runs,
+)
+from linkflap.spark_verify.checks.log_model.lost_records import Taken
+from linkflap.spark_verify.checks.log_model.mirrored_ranges import (
     Hop,
     hops,
     perhaps_cleaned,
     why_not_judged,
 )
-from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes
-from linkflap.spark_verify.checks.parts.recovery_point import shown_tail
+from linkflap.spark_verify.checks.log_model.outcomes import Outcomes, outcomes
+from linkflap.spark_verify.checks.log_model.recovery_point import shown_tail
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 

@@ -56,8 +56,8 @@ import numpy as np
 
 from linkflap.harness.log.layout import DELETE_HORIZON, UNUSED
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.batch_differences import ids_as_declared
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.batch_differences import ids_as_declared
+from linkflap.spark_verify.checks.log_model.generations import (
     BY_BROKERS,
     examined,
     judged,
@@ -69,7 +69,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     source_log,
     timestamp_types,
 )
-from linkflap.spark_verify.checks.parts.logs import (
+from linkflap.spark_verify.checks.log_model.logs import (
     NOWHERE,
     Log,
     among,
@@ -79,7 +79,7 @@ from linkflap.spark_verify.checks.parts.logs import (
     read,
     recompute_last_stable,
 )
-from linkflap.spark_verify.checks.parts.lost_records import Taken
+from linkflap.spark_verify.checks.log_model.lost_records import Taken
 from linkflap.spark_verify.facts.eras import LogGeneration, MirroredRange, history
 from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import (

@@ -8,8 +8,8 @@ was failed over by force, and no violation if the run just ended. A mirror that 
 compared from the source's log start or compacted offset on. For a mirror that moves offsets,
 records that the source may have deleted leave the check unknown. Below a cleaner's checkpoint a
 side may lack only records that a later record with the same key replaced, and expired tombstones
-(`spark_verify.checks.parts.cleaning`). A record for which no offset is free between its neighbours
-was never there. If records are known by their contents, `spark_verify.checks.parts.same_contents`
+(`log_model.cleaning`). A record for which no offset is free between its neighbours
+was never there. If records are known by their contents, `log_model.same_contents`
 decides which copies are possible.
 """
 
@@ -20,10 +20,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.cleaning import cleaned_at_source, may_have_repeated
-from linkflap.spark_verify.checks.parts.generations import examined
-from linkflap.spark_verify.checks.parts.logs import among, runs
-from linkflap.spark_verify.checks.parts.mirrored_ranges import (
+from linkflap.spark_verify.checks.log_model.cleaning import cleaned_at_source, may_have_repeated
+from linkflap.spark_verify.checks.log_model.generations import examined
+from linkflap.spark_verify.checks.log_model.logs import among, runs
+from linkflap.spark_verify.checks.log_model.mirrored_ranges import (
     Hop,
     aborted_or_open,
     judged_hops,
@@ -33,7 +33,7 @@ from linkflap.spark_verify.checks.parts.mirrored_ranges import (
     unclear,
     why_not_judged,
 )
-from linkflap.spark_verify.checks.parts.record_order import (
+from linkflap.spark_verify.checks.log_model.record_order import (
     divergences,
     inversions,
     late_records,

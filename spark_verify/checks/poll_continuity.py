@@ -40,7 +40,7 @@ from operator import attrgetter
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.generations import (
     end_of,
     every,
     examined,
@@ -54,8 +54,8 @@ from linkflap.spark_verify.checks.parts.generations import (
     truncated,
     truncations_in,
 )
-from linkflap.spark_verify.checks.parts.logs import Log, among, locate, together
-from linkflap.spark_verify.checks.parts.lost_records import (
+from linkflap.spark_verify.checks.log_model.logs import Log, among, locate, together
+from linkflap.spark_verify.checks.log_model.lost_records import (
     Passed,
     Taken,
     Truncations,

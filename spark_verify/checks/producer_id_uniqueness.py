@@ -28,15 +28,15 @@ from linkflap.spark_verify.checks.base import (
     PartialFinding,
     grouped,
 )
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.generations import (
     examined,
     judged,
     native,
     owners_of,
     sends_of,
 )
-from linkflap.spark_verify.checks.parts.logs import Log
-from linkflap.spark_verify.checks.parts.producer_sessions import NEW, beginnings, sessions
+from linkflap.spark_verify.checks.log_model.logs import Log
+from linkflap.spark_verify.checks.log_model.producer_sessions import NEW, beginnings, sessions
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import (

@@ -36,14 +36,14 @@ from linkflap.spark_verify.checks.base import (
     Unjudged,
     grouped,
 )
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.generations import (
     every,
     examined,
     log_of,
     native,
     thinned_below,
 )
-from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, column_of, runs, together
+from linkflap.spark_verify.checks.log_model.logs import OPEN, Log, among, column_of, runs, together
 from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
 from linkflap.spark_verify.facts.partition_facts import Copying, LogPromotion
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView

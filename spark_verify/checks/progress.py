@@ -46,9 +46,9 @@ from linkflap.spark_verify.checks.base import (
     grouped,
     nothing_due,
 )
-from linkflap.spark_verify.checks.parts.generations import generations, log_of
-from linkflap.spark_verify.checks.parts.logs import changes, column_of
-from linkflap.spark_verify.checks.parts.mirrored_ranges import compared_hops
+from linkflap.spark_verify.checks.log_model.generations import generations, log_of
+from linkflap.spark_verify.checks.log_model.logs import changes, column_of
+from linkflap.spark_verify.checks.log_model.mirrored_ranges import compared_hops
 from linkflap.spark_verify.facts.eras import on_cluster
 from linkflap.spark_verify.facts.partition_facts import Awaited
 from linkflap.spark_verify.facts.sends_and_reads import Sends

@@ -5,7 +5,7 @@ An operation's row is written before its first record is sent (`harness.model.hi
 phase invoke). So no client ever sent a payload id that no row covers: the broker has a record that
 nobody sent, or the history is not that of this log. The same goes for a record without a payload
 id: only the run's clients write to its topics. A record that a client knows to be refused
-(`spark_verify.checks.parts.outcomes.refused`) was planned and never written. It is an anomaly in
+(`log_model.outcomes.refused`) was planned and never written. It is an anomaly in
 any log, whether its transaction was committed or aborted, and whether or not it was read. A
 partition without any row of operations has no history to compare with. A user's program writes no
 history, so its records are not examined here. order-equality compares mirrored records with their
@@ -26,9 +26,15 @@ import numpy as np
 from linkflap.harness.log.records import contents_written
 from linkflap.harness.model.payload import FOREIGN, Values
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native, sends_to
-from linkflap.spark_verify.checks.parts.logs import Log, among, runs
-from linkflap.spark_verify.checks.parts.outcomes import planned, planner, refused, uids_of
+from linkflap.spark_verify.checks.log_model.generations import (
+    apart,
+    examined,
+    judged,
+    native,
+    sends_to,
+)
+from linkflap.spark_verify.checks.log_model.logs import Log, among, runs
+from linkflap.spark_verify.checks.log_model.outcomes import planned, planner, refused, uids_of
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Ints, PartitionView

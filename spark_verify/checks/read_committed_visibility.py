@@ -20,13 +20,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.delivered_records import (
+from linkflap.spark_verify.checks.log_model.delivered_records import (
     Delivered,
     columns_of,
     first_unexplained,
     of_transactions,
 )
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.generations import (
     every,
     examined,
     kept_since,
@@ -36,7 +36,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     polls_in,
     reads_in,
 )
-from linkflap.spark_verify.checks.parts.logs import (
+from linkflap.spark_verify.checks.log_model.logs import (
     OPEN,
     PLAIN,
     Log,
@@ -47,8 +47,8 @@ from linkflap.spark_verify.checks.parts.logs import (
     runs,
     together,
 )
-from linkflap.spark_verify.checks.parts.lost_records import Taken, passed_in, restarted_log
-from linkflap.spark_verify.checks.parts.outcomes import never
+from linkflap.spark_verify.checks.log_model.lost_records import Taken, passed_in, restarted_log
+from linkflap.spark_verify.checks.log_model.outcomes import never
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Read, Sends, consumers
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView

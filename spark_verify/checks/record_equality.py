@@ -9,7 +9,7 @@ headers (one digest), and its payload id. So a byte-divergence without a record-
 another packing, and one with it is another content. Markers are no records. Where a mirror declares
 another mapping of producer ids the CRC must be the one that follows from it. Where a side has
 compacted its log it may lack what a cleaner takes, and nothing else
-(`spark_verify.checks.parts.cleaning`): a record that a later one with its key replaced, an aborted
+(`log_model.cleaning`): a record that a later one with its key replaced, an aborted
 one, an expired tombstone.
 """
 
@@ -21,21 +21,21 @@ import numpy as np
 
 from linkflap.harness.model.guarantee import ProducerIds
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.batch_differences import (
+from linkflap.spark_verify.checks.log_model.batch_differences import (
     as_mapped,
     bytes_differ,
     mapped_over,
     offsets_due,
 )
-from linkflap.spark_verify.checks.parts.cleaning import (
+from linkflap.spark_verify.checks.log_model.cleaning import (
     Cleaned,
     gone_tombstones,
     tombstones_expired,
     up_to,
 )
-from linkflap.spark_verify.checks.parts.generations import examined
-from linkflap.spark_verify.checks.parts.logs import locate, runs
-from linkflap.spark_verify.checks.parts.mirrored_ranges import (
+from linkflap.spark_verify.checks.log_model.generations import examined
+from linkflap.spark_verify.checks.log_model.logs import locate, runs
+from linkflap.spark_verify.checks.log_model.mirrored_ranges import (
     Hop,
     compared_offsets,
     judged_hops,

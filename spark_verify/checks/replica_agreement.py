@@ -8,7 +8,7 @@ the check examines a cluster with one replica as well. Base offsets must rise in
 batches differ, their records are compared, so that the finding names the record whose bytes
 changed.
 
-Below a cleaner's checkpoint every broker compacts by itself (`spark_verify.checks.parts.cleaning`).
+Below a cleaner's checkpoint every broker compacts by itself (`log_model.cleaning`).
 There replicas may differ in records that a cleaner removes: records with a later record of their
 key below that checkpoint, expired tombstones, and aborted records. They may also differ in markers
 without remaining batches. Every other record, and so the last of each key, is on all replicas, at
@@ -36,8 +36,8 @@ from typing import Final
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.batch_differences import ABSENT
-from linkflap.spark_verify.checks.parts.cleaning import (
+from linkflap.spark_verify.checks.log_model.batch_differences import ABSENT
+from linkflap.spark_verify.checks.log_model.cleaning import (
     KEPT,
     TIME,
     Cleaned,
@@ -46,9 +46,9 @@ from linkflap.spark_verify.checks.parts.cleaning import (
     readable,
     tombstones_expired,
 )
-from linkflap.spark_verify.checks.parts.generations import compacted, examined, generations
-from linkflap.spark_verify.checks.parts.logs import NOWHERE
-from linkflap.spark_verify.checks.parts.replicas import (
+from linkflap.spark_verify.checks.log_model.generations import compacted, examined, generations
+from linkflap.spark_verify.checks.log_model.logs import NOWHERE
+from linkflap.spark_verify.checks.log_model.replicas import (
     between,
     copied_while_running,
     deposed,

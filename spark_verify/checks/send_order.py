@@ -22,10 +22,10 @@ import numpy as np
 
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.cleaning import by_content, perhaps_again, written_again
-from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native
-from linkflap.spark_verify.checks.parts.logs import Log, among, copies, each_at, locate, runs
-from linkflap.spark_verify.checks.parts.mirrored_ranges import compared_hops
+from linkflap.spark_verify.checks.log_model.cleaning import by_content, perhaps_again, written_again
+from linkflap.spark_verify.checks.log_model.generations import apart, examined, judged, native
+from linkflap.spark_verify.checks.log_model.logs import Log, among, copies, each_at, locate, runs
+from linkflap.spark_verify.checks.log_model.mirrored_ranges import compared_hops
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView

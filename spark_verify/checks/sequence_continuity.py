@@ -39,9 +39,9 @@ import numpy as np
 
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.generations import examined, judged, thinned_below
-from linkflap.spark_verify.checks.parts.logs import Log, changes
-from linkflap.spark_verify.checks.parts.producer_sessions import (
+from linkflap.spark_verify.checks.log_model.generations import examined, judged, thinned_below
+from linkflap.spark_verify.checks.log_model.logs import Log, changes
+from linkflap.spark_verify.checks.log_model.producer_sessions import (
     NEW,
     UNKNOWN,
     WRAP,

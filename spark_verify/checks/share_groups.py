@@ -59,8 +59,8 @@ from linkflap.harness.model.faults import KILL as MIRROR_KILL
 from linkflap.harness.model.history import SHARE_LOCK_MS
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.delivered_records import Delivered, columns_of, found
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.delivered_records import Delivered, columns_of, found
+from linkflap.spark_verify.checks.log_model.generations import (
     every,
     examined,
     generations,
@@ -69,9 +69,9 @@ from linkflap.spark_verify.checks.parts.generations import (
     number_at,
     own,
 )
-from linkflap.spark_verify.checks.parts.logs import Log, among, changes, distinct, locate, runs
-from linkflap.spark_verify.checks.parts.lost_records import Taken
-from linkflap.spark_verify.checks.parts.outcomes import planner
+from linkflap.spark_verify.checks.log_model.logs import Log, among, changes, distinct, locate, runs
+from linkflap.spark_verify.checks.log_model.lost_records import Taken
+from linkflap.spark_verify.checks.log_model.outcomes import planner
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.partition_facts import LogPromotion, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Sends

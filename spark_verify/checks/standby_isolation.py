@@ -35,7 +35,7 @@ from linkflap.spark_verify.checks.base import (
     Unjudged,
     grouped,
 )
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.generations import (
     apart,
     compacted,
     examined,
@@ -47,8 +47,8 @@ from linkflap.spark_verify.checks.parts.generations import (
     sends_of,
     sends_to,
 )
-from linkflap.spark_verify.checks.parts.logs import Log, locate, runs
-from linkflap.spark_verify.checks.parts.outcomes import planned, planner
+from linkflap.spark_verify.checks.log_model.logs import Log, locate, runs
+from linkflap.spark_verify.checks.log_model.outcomes import planned, planner
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.partition_facts import LogPromotion, LogTruncation
 from linkflap.spark_verify.facts.sends_and_reads import Send, Sends

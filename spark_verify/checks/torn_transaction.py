@@ -31,9 +31,14 @@ from linkflap.spark_verify.checks.base import (
     PartialFinding,
     grouped,
 )
-from linkflap.spark_verify.checks.parts.deleted_records import deleted
-from linkflap.spark_verify.checks.parts.generations import every, incomplete, log_of, not_captured
-from linkflap.spark_verify.checks.parts.logs import (
+from linkflap.spark_verify.checks.log_model.deleted_records import deleted
+from linkflap.spark_verify.checks.log_model.generations import (
+    every,
+    incomplete,
+    log_of,
+    not_captured,
+)
+from linkflap.spark_verify.checks.log_model.logs import (
     ABORTED,
     OPEN,
     Log,
@@ -42,9 +47,9 @@ from linkflap.spark_verify.checks.parts.logs import (
     each_at,
     locate,
 )
-from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE, Taken
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, compared_hops
-from linkflap.spark_verify.checks.parts.outcomes import Outcomes, committed_uids, outcomes
+from linkflap.spark_verify.checks.log_model.lost_records import EVIDENCE, Taken
+from linkflap.spark_verify.checks.log_model.mirrored_ranges import Hop, compared_hops
+from linkflap.spark_verify.checks.log_model.outcomes import Outcomes, committed_uids, outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
 

@@ -37,14 +37,14 @@ from linkflap.spark_verify.checks.base import (
     Found,
     Unjudged,
 )
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.generations import (
     before_truncation,
     compacted,
     generations,
     number_at,
     replica_of,
 )
-from linkflap.spark_verify.checks.parts.outcomes import outcomes
+from linkflap.spark_verify.checks.log_model.outcomes import outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.partition_facts import LogPromotion, LogTruncation, MirrorStop
 from linkflap.spark_verify.facts.view import (

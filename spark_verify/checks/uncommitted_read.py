@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding
-from linkflap.spark_verify.checks.parts.delivered_records import (
+from linkflap.spark_verify.checks.log_model.delivered_records import (
     Delivered,
     aborted_there,
     by_client,
@@ -27,7 +27,7 @@ from linkflap.spark_verify.checks.parts.delivered_records import (
     found,
     of_transactions,
 )
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.generations import (
     every,
     examined,
     log_of,
@@ -35,7 +35,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     maybe_truncated,
     own,
 )
-from linkflap.spark_verify.checks.parts.logs import changes
+from linkflap.spark_verify.checks.log_model.logs import changes
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView

@@ -18,8 +18,8 @@ import numpy as np
 from linkflap.harness.model.scenario import Scenario, WorkloadSpec
 from linkflap.harness.model.topology import LinkSpec, Topology
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Due, Finding, Found
-from linkflap.spark_verify.checks.parts.delivered_records import columns_of
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.delivered_records import columns_of
+from linkflap.spark_verify.checks.log_model.generations import (
     every,
     examined,
     generations,
@@ -27,9 +27,9 @@ from linkflap.spark_verify.checks.parts.generations import (
     native,
     reads_in,
 )
-from linkflap.spark_verify.checks.parts.logs import Log, among, joined, locate, runs
-from linkflap.spark_verify.checks.parts.lost_records import Taken
-from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes
+from linkflap.spark_verify.checks.log_model.logs import Log, among, joined, locate, runs
+from linkflap.spark_verify.checks.log_model.lost_records import Taken
+from linkflap.spark_verify.checks.log_model.outcomes import Outcomes, outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.sends_and_reads import Read

@@ -31,8 +31,8 @@ from linkflap.spark_verify.checks.base import (
     Found,
     PartialFinding,
 )
-from linkflap.spark_verify.checks.parts.logs import among, chunks, distinct, locate
-from linkflap.spark_verify.checks.parts.outcomes import never
+from linkflap.spark_verify.checks.log_model.logs import among, chunks, distinct, locate
+from linkflap.spark_verify.checks.log_model.outcomes import never
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Ints, PartitionView

@@ -65,7 +65,7 @@ class LogGeneration:
     `began` is the time of the truncation before it, as its mirror recorded it, and `settled` the
     time when that was certainly over: the end of the reversal. `ended` is when the next reversal
     began: from then until the next log generation is settled, clients may have got records of
-    either (`spark_verify.checks.parts.generations`). `lost` is when a forced failover abandoned the
+    either (`log_model.generations`). `lost` is when a forced failover abandoned the
     cluster, or it died by itself and stayed dead. `last`: it was never truncated again. `before` is
     the moment of the capture right before that. `earlier` are the offsets of the truncations before
     this generation: records that were acknowledged below one are still there.

@@ -35,10 +35,10 @@ from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import grouped
 from linkflap.spark_verify.checks.finding_rows import FindingRow, combined, examine
+from linkflap.spark_verify.checks.log_model.generations import compacted
+from linkflap.spark_verify.checks.log_model.logs import NOWHERE, read
+from linkflap.spark_verify.checks.log_model.replicas import missing
 from linkflap.spark_verify.checks.marker_pairing import LEFT_OPEN, NOT_TRANSACTIONAL
-from linkflap.spark_verify.checks.parts.generations import compacted
-from linkflap.spark_verify.checks.parts.logs import NOWHERE, read
-from linkflap.spark_verify.checks.parts.replicas import missing
 from linkflap.spark_verify.facts.partition_facts import PartitionFacts, RunFacts
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 from linkflap.spark_verify.read.assemble import view

@@ -34,9 +34,9 @@ from linkflap.harness.log.coordinators import (
 from linkflap.harness.model.guarantee import ProducerIds
 from linkflap.harness.model.history import SHARE_KINDS, GroupOffset
 from linkflap.harness.model.payload import FOREIGN
-from linkflap.spark_verify.checks.parts.batch_differences import bytes_differ
-from linkflap.spark_verify.checks.parts.generations import compacted
-from linkflap.spark_verify.checks.parts.logs import locate
+from linkflap.spark_verify.checks.log_model.batch_differences import bytes_differ
+from linkflap.spark_verify.checks.log_model.generations import compacted
+from linkflap.spark_verify.checks.log_model.logs import locate
 from linkflap.spark_verify.facts.eras import history
 from linkflap.spark_verify.facts.partition_facts import PartitionFacts
 from linkflap.spark_verify.facts.sends_and_reads import (

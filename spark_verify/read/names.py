@@ -28,10 +28,17 @@ import numpy as np
 from linkflap.harness.model.guarantee import ProducerIds
 from linkflap.harness.model.history import SHARE_KINDS
 from linkflap.harness.model.payload import FOREIGN, PROCESS_SHIFT
-from linkflap.spark_verify.checks.parts.cleaning import offsets_missing
-from linkflap.spark_verify.checks.parts.generations import compacted, recorded_truncations
-from linkflap.spark_verify.checks.parts.logs import among, changes, copies, each_at, locate, read
-from linkflap.spark_verify.checks.parts.outcomes import uids_of
+from linkflap.spark_verify.checks.log_model.cleaning import offsets_missing
+from linkflap.spark_verify.checks.log_model.generations import compacted, recorded_truncations
+from linkflap.spark_verify.checks.log_model.logs import (
+    among,
+    changes,
+    copies,
+    each_at,
+    locate,
+    read,
+)
+from linkflap.spark_verify.checks.log_model.outcomes import uids_of
 from linkflap.spark_verify.facts.eras import Era, history
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send, Sends
 from linkflap.spark_verify.facts.view import DATA, Bools, Ints, PartitionView, Records, Replica

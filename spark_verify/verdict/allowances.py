@@ -19,7 +19,7 @@ from linkflap.harness.model.texts import counted
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks.base import Check, grouped
 from linkflap.spark_verify.checks.finding_rows import FindingRow
-from linkflap.spark_verify.checks.parts.lost_records import EVIDENCE
+from linkflap.spark_verify.checks.log_model.lost_records import EVIDENCE
 from linkflap.spark_verify.facts.eras import history, on_cluster, touches
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.read.plan import RunPlan
@@ -120,7 +120,7 @@ def _refused_before(
 
 def _lost(line: Allowance, anomaly: Anomaly, _link: str, windows: Sequence[Window]) -> str | None:
     """Allowed if the fault lost all of these records: the check compared each record with the list
-    in the fault's bite (`spark_verify.checks.parts.lost_records`).
+    in the fault's bite (`log_model.lost_records`).
     """
     fault = anomaly.evidence.get(EVIDENCE)
     for window in windows:

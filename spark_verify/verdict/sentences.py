@@ -16,7 +16,7 @@ from linkflap.harness.model.payload import PROCESS_SHIFT, process_of
 from linkflap.harness.model.texts import counted as things
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks.base import AnomalyKind, Check
-from linkflap.spark_verify.checks.parts.batch_differences import ABSENT
+from linkflap.spark_verify.checks.log_model.batch_differences import ABSENT
 from linkflap.spark_verify.verdict.causes import CauseGroup, Kind
 
 MOST_CONSEQUENCES: Final = 3

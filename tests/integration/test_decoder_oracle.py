@@ -18,8 +18,8 @@ import pytest
 from linkflap.harness.log import batches, codecs, layout, records, reference
 from linkflap.harness.model.topology import ClusterSpec
 from linkflap.harness.runtimes.process import deploy
-from linkflap.spark_verify.checks.parts import logs
-from linkflap.spark_verify.checks.parts.logs import recompute_last_stable
+from linkflap.spark_verify.checks.log_model import logs
+from linkflap.spark_verify.checks.log_model.logs import recompute_last_stable
 from tests.on_runtimes import Events, topology
 from tests.oracles.dump_log import (
     ACROSS,

@@ -31,7 +31,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.kraft.installation import broker_command
 from linkflap.harness.runtimes.process import install
 from linkflap.harness.wire.offsets import bounds, quiet
-from linkflap.spark_verify.checks.parts import logs
+from linkflap.spark_verify.checks.log_model import logs
 from linkflap.spark_verify.facts.view import Batches, Records, Replica
 
 MAIN = "org.apache.kafka.tools.DumpLogSegments"

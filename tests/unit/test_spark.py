@@ -41,7 +41,7 @@ from linkflap.spark_verify.checks.base import (
     Unjudged,
 )
 from linkflap.spark_verify.checks.finding_rows import examine
-from linkflap.spark_verify.checks.parts import logs
+from linkflap.spark_verify.checks.log_model import logs
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read import log_rows, pieces
 from linkflap.spark_verify.read.assemble import view

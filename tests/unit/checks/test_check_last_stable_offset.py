@@ -23,7 +23,11 @@ from linkflap.harness.log.coordinators import (
 from linkflap.harness.model.events import FailoverRefused
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import PartialFinding, Unjudged
-from linkflap.spark_verify.checks.parts.logs import high_watermarks_of, read, recompute_last_stable
+from linkflap.spark_verify.checks.log_model.logs import (
+    high_watermarks_of,
+    read,
+    recompute_last_stable,
+)
 from linkflap.spark_verify.facts.partition_facts import (
     LogTruncation,
     MirrorStop,

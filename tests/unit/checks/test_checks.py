@@ -18,7 +18,7 @@ from linkflap.harness.guarantees import ALLOWED
 from linkflap.spark_verify.checks import REGISTRY, inconsistent_offset
 from linkflap.spark_verify.checks.base import RUN_CHECKS, Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.checks.finding_rows import FindingRow
-from linkflap.spark_verify.checks.parts import logs
+from linkflap.spark_verify.checks.log_model import logs
 from linkflap.spark_verify.facts.view import PartitionView
 from tests.oracles import random_runs
 from tests.oracles.agreement import findings
@@ -64,7 +64,7 @@ def test_every_check_has_a_history_that_it_accepts(name: str) -> None:
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_no_check_imports_another(name: str) -> None:
-    """Code that several checks share is in checks/parts."""
+    """Code that several checks share is in checks/log_model."""
     others = {other.replace("-", "_") for other in REGISTRY if other != name}
     text = Path(REGISTRY[name].kernel.__code__.co_filename).read_text()
     assert not {
@@ -145,9 +145,9 @@ def test_a_check_that_reads_a_history_says_what_one_from_the_wire_proves(name: s
 
 ERAS = (
     "linkflap.spark_verify.facts.eras",
-    "linkflap.spark_verify.checks.parts.generations",
-    "linkflap.spark_verify.checks.parts.mirrored_ranges",
-    "linkflap.spark_verify.checks.parts.outcomes",
+    "linkflap.spark_verify.checks.log_model.generations",
+    "linkflap.spark_verify.checks.log_model.mirrored_ranges",
+    "linkflap.spark_verify.checks.log_model.outcomes",
 )
 
 
@@ -165,7 +165,7 @@ def test_a_check_that_looks_at_eras_needs_all_events(name: str) -> None:
 
 ROOT = Path(__file__).resolve().parents[3]
 CHECKS = ROOT / "spark_verify" / "checks"
-PARTS = "spark_verify/checks/parts"
+PARTS = "spark_verify/checks/log_model"
 OTHER_MEANINGS = {
     "stalled": "an option of faults",
     "failover": "a kind of event",

@@ -11,7 +11,7 @@ import pytest
 
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Examined
-from linkflap.spark_verify.checks.parts.generations import every, marks_in, reads_in
+from linkflap.spark_verify.checks.log_model.generations import every, marks_in, reads_in
 from linkflap.spark_verify.checks.read_committed_visibility import kernel
 from linkflap.spark_verify.facts.eras import FOREVER, history
 from linkflap.spark_verify.facts.partition_facts import LogPromotion, Window

@@ -10,7 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from linkflap.spark_verify.checks.parts.same_contents import (
+from linkflap.spark_verify.checks.log_model.same_contents import (
     Contents,
     Origin,
     origin,

@@ -26,7 +26,7 @@ from linkflap.harness.log import layout
 from linkflap.harness.model.guarantee import MAPPED, ProducerIds
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import Due
-from linkflap.spark_verify.checks.parts.logs import locate, read
+from linkflap.spark_verify.checks.log_model.logs import locate, read
 from linkflap.spark_verify.facts.partition_facts import LogPromotion
 from linkflap.spark_verify.facts.view import ABORT, COMMIT, Batches, Bools, Ints, Parts, Replica
 

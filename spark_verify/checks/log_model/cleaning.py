@@ -29,8 +29,8 @@ from typing import Final, Literal
 import numpy as np
 
 from linkflap.harness.model.faults import FORCED, PLANNED
-from linkflap.spark_verify.checks.parts.generations import compacted
-from linkflap.spark_verify.checks.parts.logs import (
+from linkflap.spark_verify.checks.log_model.generations import compacted
+from linkflap.spark_verify.checks.log_model.logs import (
     NOWHERE,
     Log,
     among,

@@ -27,7 +27,7 @@ from typing import Final
 import numpy as np
 
 from linkflap.harness.model.payload import FOREIGN
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.generations import (
     before_truncation,
     generations,
     log_of,
@@ -35,7 +35,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     replica_of,
     sends_to,
 )
-from linkflap.spark_verify.checks.parts.logs import (
+from linkflap.spark_verify.checks.log_model.logs import (
     Log,
     among,
     copies,
@@ -44,7 +44,7 @@ from linkflap.spark_verify.checks.parts.logs import (
     read,
     together,
 )
-from linkflap.spark_verify.checks.parts.outcomes import uids_of
+from linkflap.spark_verify.checks.log_model.outcomes import uids_of
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration, history
 from linkflap.spark_verify.facts.partition_facts import Loss
 from linkflap.spark_verify.facts.sends_and_reads import Read

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.generations import (
     generations,
     log_of,
     numbers_at,
     polls_in,
     sends_to,
 )
-from linkflap.spark_verify.checks.parts.logs import (
+from linkflap.spark_verify.checks.log_model.logs import (
     PLAIN,
     Log,
     among,

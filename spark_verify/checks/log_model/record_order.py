@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.cleaning import perhaps_again, written_again
-from linkflap.spark_verify.checks.parts.logs import among, runs, written
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, repeated_at_source
+from linkflap.spark_verify.checks.log_model.cleaning import perhaps_again, written_again
+from linkflap.spark_verify.checks.log_model.logs import among, runs, written
+from linkflap.spark_verify.checks.log_model.mirrored_ranges import Hop, repeated_at_source
 from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.batch_differences import changed_records
-from linkflap.spark_verify.checks.parts.cleaning import changed_headers
+from linkflap.spark_verify.checks.log_model.batch_differences import changed_records
+from linkflap.spark_verify.checks.log_model.cleaning import changed_headers
 from linkflap.spark_verify.facts.view import (
     ABORT,
     COMMIT,

@@ -32,8 +32,8 @@ import numpy as np
 
 from linkflap.harness.log.coordinators import GROUPS, GroupCommit, GroupMembers
 from linkflap.spark_verify.checks.base import Combined, Found, PartialFinding, Unjudged
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop
-from linkflap.spark_verify.checks.parts.samples import disturbed_from, visible_commits
+from linkflap.spark_verify.checks.log_model.mirrored_ranges import Hop
+from linkflap.spark_verify.checks.log_model.samples import disturbed_from, visible_commits
 from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.view import Ints, PartitionView, Replica
 

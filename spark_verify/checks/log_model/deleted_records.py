@@ -7,11 +7,11 @@ producer wrote before and after it: a producer's records are in a log in the ord
 numbers (KIP-98). Between a record below the start of the log and one above it, or behind the last
 known one, it is unknown whether it was deleted.
 
-A cleaner takes a committed record for two reasons only (`parts/cleaning.py`): a later record of its
-key, which may itself be gone; or it is a tombstone that has expired. So the last record of a key is
-there unless it was a tombstone. The bytes no longer say what key an absent record had. Another copy
-of it does, or else the seed, from which linkflap's clients make their keys. A client is believed to
-have done that if its records that are left have the keys that the seed says.
+A cleaner takes a committed record for two reasons only (`log_model/cleaning.py`): a later record of
+its key, which may itself be gone; or it is a tombstone that has expired. So the last record of a
+key is there unless it was a tombstone. The bytes no longer say what key an absent record had.
+Another copy of it does, or else the seed, from which linkflap's clients make their keys. A client
+is believed to have done that if its records that are left have the keys that the seed says.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Final
 import numpy as np
 
 from linkflap.harness.model.payload import PROCESS_SHIFT, Values
-from linkflap.spark_verify.checks.parts.cleaning import Cleaned, tombstones_expired, up_to
-from linkflap.spark_verify.checks.parts.generations import every
-from linkflap.spark_verify.checks.parts.logs import Log, among, changes, locate, together
-from linkflap.spark_verify.checks.parts.outcomes import (
+from linkflap.spark_verify.checks.log_model.cleaning import Cleaned, tombstones_expired, up_to
+from linkflap.spark_verify.checks.log_model.generations import every
+from linkflap.spark_verify.checks.log_model.logs import Log, among, changes, locate, together
+from linkflap.spark_verify.checks.log_model.outcomes import (
     Outcomes,
     committed_uids,
     outcomes,

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.generations import (
     every,
     generations,
     marks_in,
     reads_in,
     sends_to,
 )
-from linkflap.spark_verify.checks.parts.logs import NOWHERE, among, together
-from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop
-from linkflap.spark_verify.checks.parts.outcomes import outcomes
+from linkflap.spark_verify.checks.log_model.logs import NOWHERE, among, together
+from linkflap.spark_verify.checks.log_model.mirrored_ranges import Hop
+from linkflap.spark_verify.checks.log_model.outcomes import outcomes
 from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 

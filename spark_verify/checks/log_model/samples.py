@@ -36,7 +36,7 @@ import numpy as np
 from linkflap.harness.log.coordinators import GroupCommit
 from linkflap.harness.model.faults import UNCLEAN
 from linkflap.spark_verify.checks.base import Finding, Found
-from linkflap.spark_verify.checks.parts.logs import ABORTED, NOWHERE, OPEN, read
+from linkflap.spark_verify.checks.log_model.logs import ABORTED, NOWHERE, OPEN, read
 from linkflap.spark_verify.facts.eras import FOREVER, on_cluster
 from linkflap.spark_verify.facts.partition_facts import ReplicaSample, Window
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Replica, Watermarks

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Found
-from linkflap.spark_verify.checks.parts.logs import (
+from linkflap.spark_verify.checks.log_model.logs import (
     ABORTED,
     PLAIN,
     Log,
@@ -21,8 +21,8 @@ from linkflap.spark_verify.checks.parts.logs import (
     runs,
     together,
 )
-from linkflap.spark_verify.checks.parts.lost_records import Taken
-from linkflap.spark_verify.checks.parts.outcomes import never, planner, reads_of
+from linkflap.spark_verify.checks.log_model.lost_records import Taken
+from linkflap.spark_verify.checks.log_model.outcomes import never, planner, reads_of
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.sends_and_reads import Read, Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Unjudged
-from linkflap.spark_verify.checks.parts.cleaning import (
+from linkflap.spark_verify.checks.log_model.cleaning import (
     by_content,
     cleaned_at_destination,
     cleaned_up_to,
@@ -26,8 +26,8 @@ from linkflap.spark_verify.checks.parts.cleaning import (
     may_have_repeated,
     unsettled_payloads,
 )
-from linkflap.spark_verify.checks.parts.generations import log_of, not_captured, source_log
-from linkflap.spark_verify.checks.parts.logs import (
+from linkflap.spark_verify.checks.log_model.generations import log_of, not_captured, source_log
+from linkflap.spark_verify.checks.log_model.logs import (
     NOWHERE,
     PLAIN,
     Log,
@@ -38,7 +38,7 @@ from linkflap.spark_verify.checks.parts.logs import (
     locate,
     read,
 )
-from linkflap.spark_verify.checks.parts.same_contents import (
+from linkflap.spark_verify.checks.log_model.same_contents import (
     Contents,
     Origin,
     origin,

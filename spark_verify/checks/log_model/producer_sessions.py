@@ -19,13 +19,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from linkflap.spark_verify.checks.parts.generations import (
+from linkflap.spark_verify.checks.log_model.generations import (
     eras_of,
     generations,
     owners_of,
     replica_of,
 )
-from linkflap.spark_verify.checks.parts.logs import changes
+from linkflap.spark_verify.checks.log_model.logs import changes
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import (
     DATA,

@@ -43,7 +43,7 @@ import numpy as np
 
 from linkflap.harness.model.scenario import OWN_PRODUCER
 from linkflap.spark_verify.checks.base import Examined, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.logs import Log, each_at, read
+from linkflap.spark_verify.checks.log_model.logs import Log, each_at, read
 from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, history
 from linkflap.spark_verify.facts.partition_facts import LogTruncation
 from linkflap.spark_verify.facts.sends_and_reads import Read, Sends, consumers

@@ -1,2 +1,0 @@
-"""Code that the kernels of several checks share: log generations, mirrored ranges, transactions,
-deliveries to clients."""
