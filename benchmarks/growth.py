@@ -28,15 +28,13 @@ import shutil
 import string
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import mirrored_logs
 import recorded
-from measuring import HERE, Memory
-from verdict import spent
+from measuring import HERE, Memory, spent
 
 TARGET = 1.5
 _RECORD = ("run", "baseline", "--runtime", "process", "--no-verify", "--seed", "7")
@@ -126,9 +124,7 @@ def measured(axis: Axis, size: float, folder: Path) -> Cost:
         arguments = axis.arguments(Path(own), size)
         watch = Memory(os.getpid())
         watch.start()
-        began = time.monotonic()
-        cpu = spent(HERE, *arguments)
-        wall = time.monotonic() - began
+        wall, cpu = spent(HERE, *arguments)
         peak = watch.stop()
     # the driver is this program
     return Cost(size=size, cpu=cpu, wall=wall, memory=peak["all"] - peak["driver"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import resource
 import subprocess
@@ -17,7 +18,8 @@ from pathlib import Path
 
 import psutil
 
-BASELINE = "912503b"
+BASELINE = "0ba4e2f4"
+"""The commit before the code base was made smaller (issue 34) and suites kept clusters."""
 HERE = Path(__file__).parents[1]
 _PR_SET_CHILD_SUBREAPER = 36
 _EVERY = 0.02
@@ -117,6 +119,37 @@ def checkout(given: Path | None) -> Iterator[Path]:
             yield at
         finally:
             subprocess.run([*git, "remove", "--force", str(at)], check=True)
+
+
+def spent(sources: Path, *arguments: str) -> tuple[float, float]:
+    """Wall and CPU seconds of a command of linkflap, all its descendants included, with the sources
+    of a checkout. Ends this program if the command ends without a verdict."""
+    module = "linkflap.cli" if (sources / "linkflap" / "cli").is_dir() else "linkflap.harness.cli"
+    command = f"import sys; sys.path.insert(0, sys.argv.pop(1)); from {module} import main; main()"
+    with tempfile.TemporaryFile("w+") as out:
+        cpu, began = CpuTime(), time.monotonic()
+        child = subprocess.Popen(
+            [sys.executable, "-c", command, str(sources), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=os.environ | {"PYTHONPATH": str(sources)},  # of child processes started with -m
+            cwd=sources,
+        )
+        cpu.wait(child)
+        wall = time.monotonic() - began
+        out.seek(0)
+        if child.returncode > 2:  # 0 valid, 1 invalid, 2 unknown
+            sys.exit(
+                f"{sources}: linkflap {' '.join(arguments)} ended with "
+                f"{child.returncode}:\n{out.read()[-2000:]}"
+            )
+    return wall, cpu.seconds
+
+
+def verdict_of(run: Path) -> str:
+    """Only the verdict: an older commit has fewer checks."""
+    return str(json.loads((run / "verdict.json").read_bytes())["verdict"])
 
 
 def pytest_session(folder: Path, words: Sequence[str], *, by: Sequence[str] = ()) -> str:

@@ -1,46 +1,35 @@
 """The overhead of a link-flap run outside its fault windows, by phase, compared with recording and
-judging in two commands.
+judging in two commands, and with an older commit.
 
-    python benchmarks/overhead.py [rounds]
+    python benchmarks/overhead.py [--rounds N] [--baseline CHECKOUT]
 
 The overhead is the time of `linkflap run link-flap`, from the start of the process to its exit,
-minus the union of its fault windows (a flap of 3 s, a slow link of 3 s, the failover). Baseline
-*one after the other*: `linkflap run --no-verify`, then `linkflap verify`. There, Spark starts after
-the clusters have ended, and not while they boot. The seed is the same, rounds are interleaved, and
-medians are compared. Exits 1 if the run costs more than the baseline, or is not valid. The aim is a
-total of 25 s on 2 cores.
+minus the union of its fault windows (a flap of 3 s, a slow link of 3 s, the failover). There are
+two baselines. *One after the other* is `linkflap run --no-verify`, then `linkflap verify`: there,
+Spark starts after the clusters have ended, and not while they boot. The other is the run of commit
+0ba4e2f4, from a git worktree that this program makes, or from a given checkout; its CPU seconds are
+compared, too. The seed is the same, rounds are interleaved, and medians are compared. Exits 1 if
+the run has more overhead than one of both, if it takes over 5 % more CPU seconds than the older
+commit's (about what they vary by), or if a run is not valid.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections import defaultdict
 from pathlib import Path
+
+from measuring import BASELINE, HERE, checkout, spent, verdict_of
 
 from linkflap.harness.model.events import Event, FaultEnd, FaultStart, Phase, of_kind
 from linkflap.harness.rundir import RunReader
 
-AIM = 25.0
-SEED = "1279"
-
-
-def linkflap(*arguments: str) -> float:
-    """Runs the command line in a child process, and returns its seconds. Ends this program if the
-    verdict is not valid."""
-    began = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "linkflap", *arguments], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        sys.exit(
-            f"linkflap {' '.join(arguments)} ended with "
-            f"{done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-        )
-    return time.monotonic() - began
+NOW, APART = "now", "one after the other"
+MOST_CPU = 1.05
+COMMON = ("run", "link-flap", "--seed", "1279", "--runtime", "process")
 
 
 def windows(events: list[Event]) -> list[tuple[int, int]]:
@@ -71,34 +60,63 @@ def breakdown(folder: Path, wall: float) -> dict[str, float]:
     return spent
 
 
-def main(rounds: int) -> None:
-    together: dict[str, list[float]] = defaultdict(list)
-    apart: list[float] = []
-    for number in range(rounds):
-        with tempfile.TemporaryDirectory() as temporary:
-            one, two = Path(temporary) / "one", Path(temporary) / "two"
-            common = ("run", "link-flap", "--seed", SEED, "--runtime", "process")
-            for name, seconds in breakdown(one, linkflap(*common, "--out", str(one))).items():
-                together[name].append(seconds)
-            wall = linkflap(*common, "--no-verify", "--out", str(two)) + linkflap(
-                "verify", str(two)
+def played(name: str, sources: Path, folder: Path) -> tuple[dict[str, float], float]:
+    """Seconds of each phase of a run outside its fault windows, and its CPU seconds."""
+    if name != APART:
+        wall, cpu = spent(sources, *COMMON, "--out", str(folder))
+    else:
+        wall, cpu = spent(sources, *COMMON, "--no-verify", "--out", str(folder))
+        then = spent(sources, "verify", str(folder))
+        wall, cpu = wall + then[0], cpu + then[1]
+    if (verdict := verdict_of(folder)) != "valid":
+        sys.exit(f"the run of {name} is {verdict}")
+    return breakdown(folder, wall), cpu
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--baseline",
+        type=Path,
+        help=f"a checkout of {BASELINE}, instead of a worktree made for this",
+    )
+    asked = parser.parse_args()
+    phases: dict[str, list[float]] = defaultdict(list)
+    overhead: dict[str, list[float]] = defaultdict(list)
+    cpu: dict[str, list[float]] = defaultdict(list)
+    with checkout(asked.baseline) as before:
+        variants = {NOW: HERE, APART: HERE, BASELINE: before}
+        for number in range(asked.rounds):
+            for name in list(variants) if number % 2 else reversed(variants):
+                with tempfile.TemporaryDirectory() as temporary:
+                    took, seconds = played(name, variants[name], Path(temporary) / "run")
+                overhead[name].append(sum(took.values()))
+                cpu[name].append(seconds)
+                if name == NOW:
+                    for phase, each in took.items():
+                        phases[phase].append(each)
+            told = (
+                f"{name} {overhead[name][-1]:.1f} s and {cpu[name][-1]:.1f} CPU s"
+                for name in variants
             )
-            apart.append(sum(breakdown(two, wall).values()))
-        print(
-            f"round {number + 1}: {sum(s[-1] for s in together.values()):.1f} s, one after the "
-            f"other {apart[-1]:.1f} s",
-            flush=True,
-        )
-    medians = {name: statistics.median(values) for name, values in together.items()}
-    whole = sum(medians.values())
+            print(f"round {number + 1}: " + ", ".join(told), flush=True)
     print("\nseconds outside the fault windows, medians:")
-    for name, seconds in medians.items():
-        print(f"  {name:30} {seconds:6.1f}")
-    print(f"  {'whole':30} {whole:6.1f}   (aim: {AIM:g})")
-    ratio = whole / statistics.median(apart)
-    print(f"ratio to one after the other ({statistics.median(apart):.1f} s): {ratio:.2f}")
-    sys.exit(ratio > 1.0)
+    for phase, values in phases.items():
+        print(f"  {phase:30} {statistics.median(values):6.1f}")
+    met = True
+    for name in variants:
+        wall = statistics.median(overhead[NOW]) / statistics.median(overhead[name])
+        used = statistics.median(cpu[NOW]) / statistics.median(cpu[name])
+        met &= wall <= 1 and (name != BASELINE or used <= MOST_CPU)
+        print(
+            f"{name}: {statistics.median(overhead[name]):.1f} s, "
+            f"{statistics.median(cpu[name]):.1f} CPU s; now to that {wall:.2f} and {used:.2f}"
+        )
+    sys.exit(not met)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 3)
+    main()

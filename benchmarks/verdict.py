@@ -4,52 +4,27 @@
 
 It measures CPU seconds (user and system, of the whole process tree: command line, JVM, Python
 workers) of `linkflap verify` on one run directory, and on ten in one call. The baseline is the same
-command of commit 912503b, from a git worktree that this program makes, or from a given checkout, in
-the same Python. The run directories are copies of the given ones; if none is given, a link-flap is
-recorded first. Rounds are interleaved and medians compared. Exits 1 if one directory costs more
-than 0.4 of the baseline, if ten cost more than twice one, or if the verdict differs from the
+command of commit 0ba4e2f4, from a git worktree that this program makes, or from a given checkout,
+in the same Python. The run directories are copies of the given ones; if none is given, a link-flap
+is recorded first. Rounds are interleaved and medians compared. Exits 1 if one directory costs more
+than with the baseline, if ten cost more than twice one, or if the verdict differs from the
 baseline's.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from itertools import cycle, islice
 from pathlib import Path
 
-from measuring import BASELINE, HERE, CpuTime, checkout
+from measuring import BASELINE, HERE, checkout, spent, verdict_of
 
-MOST, MOST_OF_TEN, MANY = 0.4, 2.0, 10
-COMMAND = "import sys; sys.path.insert(0, sys.argv.pop(1)); from {} import main; main()"
-
-
-def spent(sources: Path, *arguments: str) -> float:
-    """CPU seconds of a command and its descendants. Ends this program if there is no verdict."""
-    # also for child processes that it starts with -m
-    environment = os.environ | {"PYTHONPATH": str(sources)}
-    with tempfile.TemporaryFile("w+") as out:
-        name = "linkflap.cli" if (sources / "linkflap" / "cli").is_dir() else "linkflap.harness.cli"
-        command = [sys.executable, "-c", COMMAND.format(name), str(sources), *arguments]
-        cpu = CpuTime()
-        child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, cwd=sources
-        )
-        cpu.wait(child)
-        out.seek(0)
-        if child.returncode > 2:  # 0 valid, 1 invalid, 2 unknown
-            sys.exit(
-                f"{sources}: linkflap {' '.join(arguments)} ended with "
-                f"{child.returncode}:\n{out.read()[-2000:]}"
-            )
-    return cpu.seconds
+MOST, MOST_OF_TEN, MANY = 1.0, 2.0, 10
 
 
 def copies(runs: Sequence[Path], number: int, folder: Path) -> list[str]:
@@ -59,11 +34,6 @@ def copies(runs: Sequence[Path], number: int, folder: Path) -> list[str]:
     for index, run in enumerate(islice(cycle(runs), number)):
         made.append(str(shutil.copytree(run, folder / f"{index}-{run.name}")))
     return made
-
-
-def verdict_of(run: str) -> str:
-    """Only the verdict: the baseline has fewer checks."""
-    return str(json.loads((Path(run) / "verdict.json").read_bytes())["verdict"])
 
 
 def main() -> None:
@@ -81,18 +51,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary, checkout(asked.baseline) as before:
         folder = Path(temporary)
         if not asked.runs:
-            record = [
-                "run",
-                "link-flap",
-                "--seed",
-                "7",
-                "--runtime",
-                "process",
-                "--no-verify",
-                "--out",
-                str(folder / "run"),
-            ]
-            spent(HERE, *record)
+            record = "run link-flap --seed 7 --runtime process --no-verify --out"
+            spent(before, *record.split(), str(folder / "run"))
         runs = [run.absolute() for run in asked.runs] or [folder / "run"]
         sets = {
             name: copies(runs, number, folder / name)
@@ -102,13 +62,13 @@ def main() -> None:
         seconds: dict[str, list[float]] = {name: [] for name in sets}
         for number in range(asked.rounds):
             for name, sources in (("before", before), ("now", HERE), ("ten", HERE)):
-                seconds[name].append(spent(sources, "verify", *sets[name]))
+                seconds[name].append(spent(sources, "verify", *sets[name])[1])
             print(
                 f"round {number + 1}: "
                 + ", ".join(f"{name} {s[-1]:.1f}" for name, s in seconds.items()),
                 flush=True,
             )
-        same = verdict_of(sets["before"][0]) == verdict_of(sets["now"][0])
+        same = verdict_of(Path(sets["before"][0])) == verdict_of(Path(sets["now"][0]))
     medians = {name: statistics.median(s) for name, s in seconds.items()}
     one, ten = medians["now"] / medians["before"], medians["ten"] / medians["now"]
     print(
