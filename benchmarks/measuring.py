@@ -1,5 +1,5 @@
-"""What the benchmarks measure a program with: the peak memory and the CPU seconds of all its
-processes, a baseline's sources, and sessions of pytest."""
+"""Measures programs for the benchmarks: the peak memory and the CPU seconds of all their processes.
+Also a baseline's sources, and sessions of pytest."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ ABORTED = 50
 _VARINT_SHORT = 64
 """Below this number, a zigzag varint takes one byte."""
 _MARKERS = [record(0, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 7)) for kind in (0, 1)]
-"""Of an ABORT and of a COMMIT."""
+"""The records of an ABORT and of a COMMIT marker."""
 
 
 class Written:

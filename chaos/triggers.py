@@ -394,8 +394,8 @@ client process. Other triggers are evaluated without a pause: their moment may b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What a fault waits for: faults that must have ended, faults that must have begun and not
-    ended, and triggers.
+    """The conditions for which a fault waits: faults that must have ended, faults that must have
+    begun and not ended, and triggers.
 
     `triggers` are pairs (name, least); least is None for the trigger's own default.
     """

@@ -31,7 +31,7 @@ MOST_CLUSTERS: Final = 9
 MOST_BROKERS: Final = 9
 LONGEST_NAME: Final = 32
 _TAKEN: Final = ("clients", "mm2", "run", "services", "shadow")
-"""What a run directory and containers have beside clusters."""
+"""Names that a run directory and containers use beside clusters."""
 _RELEASE: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 
 

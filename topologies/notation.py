@@ -105,7 +105,7 @@ def clusters_of(cursor: Text, mentions: list[Mention]) -> Iterator[ClusterSpec]:
 def _agreed(
     cursor: Text, of_it: list[Mention], what: str, given: list[_Value | None], *, usual: _Value
 ) -> _Value:
-    """What the mentions of a cluster say of it, which must be the same in all that say it."""
+    """One value of a cluster from all its mentions, which must agree."""
     distinct = list(dict.fromkeys(value for value in given if value is not None))
     if len(distinct) > 1:
         values = " and ".join(sorted(map(str, distinct)))
@@ -132,7 +132,8 @@ def refuse_duplicates(cursor: Text, links: list[tuple[int, LinkSpec]]) -> None:
 _NAME: Final = re.compile(r"[^\s@:,;<>\-=→←↔⇒\"{}]+(?:-[^\s@:,;<>\-=→←↔⇒\"{}]+)*")
 _WORD: Final = re.compile(r"[a-z][a-z_]*(?:-[a-z_]+)*")
 _ATTACHED: Final = "bootstrap:"
-"""What begins the addresses of a cluster that runs already, where others have their Kafka."""
+"""The prefix of the addresses of a cluster that runs already; other clusters have their Kafka
+there."""
 _ADDRESS: Final = re.compile(rf"{_ATTACHED}(?:(?!<?->)[^\s,;\"{{}}])*")
 _BARE: Final = re.compile(r"(?:(?!<?->)[^\s:,;\"{}])+")
 _QUOTED: Final = re.compile(r'"((?:[^"]|"")*)"')
@@ -141,7 +142,8 @@ _SECURITY: Final = re.compile(r"\{([^{}]*)\}")
 _ARROW: Final = re.compile(r"[-=~<>→←↔⇒]+")
 _LINK: Final = re.compile(r"->|<-|[→←↔⇒]")
 _LIKE_LINKS: Final = re.compile(r"[=~<>→←↔⇒,;]|--|-\s|\s-|-$")
-"""What stands between clusters, rightly or wrongly, and in no name of a topology."""
+"""Text between clusters that is meant as links, rightly or wrongly, and that no name of a topology
+has."""
 
 
 def parse(text: str) -> Topology:
@@ -348,7 +350,8 @@ def _brokers(cursor: Text, name: str) -> int | None:
 
 
 def _security(cursor: Text, name: str, *, attached: bool = False) -> str | None:
-    """What the braces behind a cluster say; where it is `attached`, its client properties."""
+    """The content of the braces behind a cluster; where the cluster is `attached`, its client
+    properties."""
     if cursor.peek() != "{":
         return None
     at = cursor.at

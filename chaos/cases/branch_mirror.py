@@ -59,7 +59,7 @@ class BranchMirror:
         self.admin.resume(self.name, [self.topic])
 
     def rows(self) -> Sequence[DescribeRow]:
-        """What describe says; nothing when it is not answered."""
+        """The answer to describe; nothing when there is none."""
         with suppress(VerbRefused):
             return self.admin.describe(self.name)
         return []

@@ -58,7 +58,7 @@ class StoredResult:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What the result is of: case, version, client, transaction protocol."""
+        """The subject of the result: case, version, client, transaction protocol."""
         return self.case, self.version, self.client, self.transactions
 
 
@@ -174,8 +174,7 @@ def _tally(group: list[StoredResult]) -> CaseTally:
 
 
 def listed(case: Case, rows: Iterable[StoredResult]) -> list[tuple[CaseTally, str]]:
-    """What is stored of a case, by release, client and transaction protocol, each with its result
-    in words."""
+    """The stored results of a case in words, by release, client and transaction protocol."""
     mine = [tally for key, tally in tallies(rows).items() if key[0] == case.name]
     return [(tally, in_words(tally, case)) for tally in sorted_tallies(mine)]
 

@@ -34,7 +34,7 @@ from linkflap.harness.runtimes.distribution.cluster_mirroring import generation,
 from linkflap.harness.runtimes.process import deploy
 
 _RUNS_PER_DEPLOYMENT: Final = 10
-"""It is proven clean between them."""
+"""Between two runs the deployment is proven clean."""
 
 
 class Benches:
@@ -229,8 +229,8 @@ def check(case: Case, variant: Variant) -> None:
 
 
 def needs(case: Case, variant: Variant) -> str:
-    """What a case needs and this Kafka has not, as far as that can be known before it runs; empty:
-    nothing."""
+    """The needs of a case that this Kafka does not meet, as far as that can be known before it
+    runs; empty if there are none."""
     release = version_of(variant).partition("-")[0]  # a build says 4.2.0-SNAPSHOT
     if release and number(release) < number(case.oldest):
         return f"Kafka {case.oldest} or later"

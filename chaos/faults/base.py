@@ -1,5 +1,5 @@
-"""What all faults share: reading a fault's options, and measuring its bite on the broken object,
-never from the answer of the API that broke it."""
+"""The code that all faults share: reading a fault's options, and measuring its bite on the broken
+object, never from the answer of the API that broke it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class FaultBase(ABC):
 
     @classmethod
     def lacks(cls, spec: FaultSpec, scenario: Scenario) -> str | None:
-        """What this fault needs and the scenario lacks, in words; None if nothing is missing."""
+        """A need of this fault that the scenario does not meet, in words; None if it meets all."""
         del spec, scenario
         return None
 

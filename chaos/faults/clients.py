@@ -37,9 +37,8 @@ def clients_there(target: str, topology: Topology) -> str | None:
 
 
 _MOMENTS: Final = (*WITH_TRANSACTIONS, COMMAND)
-"""Which workloads can be in the chosen moment of a kill; a user's program counts for every
-moment.
-"""
+"""The workloads that can be in the chosen moment of a kill; a user's program counts for every
+moment."""
 
 
 def _workloads_there(spec: FaultSpec, scenario: Scenario) -> list[WorkloadSpec]:

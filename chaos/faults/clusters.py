@@ -177,7 +177,7 @@ class ControllerLoss(ElectedLoss):
 
 
 _KEY_TYPES: Final = {"groups": 0, "transactions": 1}
-"""Of FindCoordinator (KIP-98)."""
+"""The key types of FindCoordinator (KIP-98)."""
 _ANSWERS_WITHIN: Final = 5
 
 

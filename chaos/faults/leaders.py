@@ -80,7 +80,7 @@ class _LeaderFault(FaultBase):
 
     @property
     def _addresses(self) -> list[str]:
-        """Of the brokers that run."""
+        """The addresses of the brokers that run."""
         brokers = self._cluster.brokers.values()
         return [broker.client_address for broker in brokers if broker.state == "running"]
 
@@ -427,9 +427,8 @@ class UncleanElection(_LeaderFault):
         }
 
     def _lost(self, tp: TopicPartition) -> LostRange:
-        """What the dead leader's log has beyond the end of the elected replica's. The dead leader
-        has not started again, so its log is unchanged.
-        """
+        """The part of the dead leader's log beyond the end of the elected replica's. The dead
+        leader has not started again, so its log is unchanged."""
         brokers, name = self._cluster.brokers, f"{tp[0]}-{tp[1]}"
         folder = brokers[self._before[tp].leader].log_dir / name
         epochs = epochs_in(brokers[self._elected].log_dir / name)

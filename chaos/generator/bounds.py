@@ -48,7 +48,7 @@ names them."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorBounds:
-    """What may be drawn. Topologies of one cluster have no mirror.
+    """The choices of a generated scenario. Topologies of one cluster have no mirror.
 
     `topologies` are in arrow notation or by name, `mirrors` and `faults` by name (no fault: all
     that the runtime can play). Each cluster gets one release of `kafka`. The clients of a run use

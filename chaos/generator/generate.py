@@ -143,7 +143,7 @@ def _scenario(seed: int, bounds: GeneratorBounds, rng: random.Random, *, name: s
 
 
 def _setting(bounds: GeneratorBounds, rng: random.Random) -> tuple[Topology, MirrorSpec, TopicSpec]:
-    """What a run has before its faults: as the bounds' scenario has it, or drawn."""
+    """The part of a scenario without its faults: from the bounds' scenario, or drawn."""
     if like := bounds.like:
         return like.topology, like.mirror, like.topics
     topology = _topology(bounds, rng)

@@ -40,15 +40,15 @@ CODED: Final[Mapping[str, Builder]] = {
     "broker-loss": coded.broker_loss,
 }
 _NEED_A_LINK: Final = ("link-flap", "chain-flap", "region-loss")
-"""Of those; a file needs a link where it names one."""
+"""Functions that need a link; a file needs one where it names one."""
 SCENARIOS: Final[Mapping[str, Builder]] = MappingProxyType(
     {**CODED, **{path.stem: partial(_of_file, path.stem) for path in sorted(FILES.glob("*.toml"))}}
 )
 
 
 def about(name: str) -> str:
-    """What a scenario does, in one line: the first paragraph of its function's docstring, or of the
-    comment at the top of its file."""
+    """The description of a scenario in one line: the first paragraph of its function's docstring,
+    or of the comment at the top of its file."""
     if name in CODED:
         text = inspect.getdoc(CODED[name]) or ""
     else:

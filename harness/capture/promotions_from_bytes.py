@@ -57,7 +57,7 @@ _FIRST = 2000
 """Batches of a log that nearly always show that it is none."""
 Log = batches.ReplicaLog | None
 Contents = NDArray[np.int64]
-"""Of each record, 64 bits over its key and value."""
+"""For each record, 64 bits over its key and value."""
 ByCluster = Mapping[str, batches.ReplicaLog]
 """The log of each cluster that has one."""
 

@@ -70,7 +70,7 @@ def ask(
     replicas: Iterable[PartitionFolder],
     sampled: Mapping[TopicPartition, Watermark],
 ) -> Known:
-    """What can be known now. `sampled` is the last watermark seen of each partition."""
+    """The bounds that can be known now. `sampled` is the last watermark seen of each partition."""
     folders: dict[TopicPartition, list[PartitionFolder]] = defaultdict(list)
     for replica in replicas:
         folders[replica.tp].append(replica)
@@ -321,8 +321,8 @@ def _checkpoint(path: Path) -> Checkpoint:
 def unreadable(
     notes: Mapping[str, Checkpoint], tp: TopicPartition, *, needed: Mapping[str, bool]
 ) -> tuple[tuple[str, bool], ...]:
-    """What cannot be read of a broker's checkpoint files, and whether that matters for a partition:
-    whether the file is `needed`, and may have had a line of it."""
+    """A broker's checkpoint files that cannot be read, each with whether that matters for a
+    partition: the file is `needed`, and may have had a line about the partition."""
     return tuple(
         (
             f"{name} cannot be read: {each.wrong}",

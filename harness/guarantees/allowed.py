@@ -183,4 +183,4 @@ BROKERS: Final = (
         because="a broker that does not know a producer accepts any first sequence (KAFKA-15591)",
     ),
 )
-"""What released brokers do, whatever the mirror promises."""
+"""The anomalies that released brokers cause, whatever the mirror promises."""

@@ -1,4 +1,4 @@
-"""What Cluster Mirroring promises (KIP-1279, code of its branch): the source's bytes, at the
+"""The guarantee of Cluster Mirroring (KIP-1279, code of its branch): the source's bytes, at the
 source's offsets.
 
 Batches keep their leader epochs and producer ids. A stop ends every open transaction with an ABORT

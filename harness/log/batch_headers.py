@@ -48,7 +48,7 @@ class Columns:
     __slots__ = ()
 
     def take(self, rows: Ints | Bools | slice) -> Self:
-        """These rows, in this order."""
+        """The chosen rows, in the order of `rows`."""
         columns = {each.name: getattr(self, each.name)[rows] for each in fields(self)}  # type: ignore[arg-type]
         return type(self)(**columns)
 

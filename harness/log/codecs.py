@@ -49,9 +49,8 @@ class CannotInflate(ValueError):
 
 
 class DecodingLimit:
-    """What reading the compressed batches of one log may cost in all, by the log's size: the bytes
-    that come out, and the values that are made of them one by one.
-    """
+    """Limits the cost of reading the compressed batches of one log, by the log's size: the
+    decompressed bytes, and the values that are made of them one by one."""
 
     def __init__(self, size: int) -> None:
         self._left = _LEAST + _PER_BYTE * size

@@ -53,7 +53,7 @@ _MOST_PARTITIONS: Final = 1 << 17
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionState:
-    """What a transaction coordinator wrote of one transactional id, at `offset`.
+    """A transaction coordinator's record about one transactional id, at `offset`.
 
     `timeout` and the times are milliseconds: `updated` and `started` (-1: no transaction) are in
     the value, `written` is the record's timestamp. `previous_id` and `next_id` are producer ids,
@@ -78,8 +78,8 @@ class TransactionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCommit:
-    """What a group coordinator wrote of one group and partition, at `offset`. -1 is committed where
-    the commit was taken back."""
+    """A group coordinator's record about one group and partition, at `offset`. -1 is committed
+    where the commit was taken back."""
 
     offset: int
     group: str
@@ -152,8 +152,8 @@ class _PrimitiveReader:
 
 
 def transaction_state(record: reference.Record) -> TransactionState | None:
-    """One record of `__transaction_state`; None of what is no transactional id's. Raises
-    Undecodable."""
+    """One record of `__transaction_state`; None for one that is not about a transactional id.
+    Raises Undecodable."""
     try:
         key = _PrimitiveReader(record.key or b"")
         if key.number(">h") != 0:

@@ -46,13 +46,14 @@ HEADER_SIZE: Final = 61
 MAGIC: Final = 2
 SMALLEST_LENGTH: Final = HEADER_SIZE - LENGTH_ENDS
 SMALLEST_OLD_LENGTH: Final = 14
-"""Of a v0 message: CRC, magic, attributes, key length, value length."""
+"""The head of a v0 message: CRC, magic, attributes, key length, value length."""
 LARGEST_LENGTH: Final = 1 << 30
 """Kafka's largest segment.bytes is 2 GiB, and a batch is bounded by message.max.bytes: more than
 this is no length."""
 SMALLEST_RECORD: Final = 7
 MOST_RECORDS: Final = 1 << 21
-"""Of one batch: message.max.bytes, by default 1 MiB, holds 150,000 of the smallest."""
+"""The records of one batch at most: message.max.bytes, by default 1 MiB, holds 150,000 of the
+smallest."""
 LARGEST_OFFSET: Final = 1 << 62
 """No log gets there: at a billion records a second it takes a century. Sums of any two offsets
 below it fit 64 bits."""

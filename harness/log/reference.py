@@ -301,7 +301,7 @@ def digest(record: Record) -> int:
 
 
 def digest_bytes(record: Record) -> bytes:
-    """What `digest` is computed over."""
+    """The bytes that `digest` is computed over."""
     parts = [*_sized(record.key), *_sized(record.value), struct.pack(">q", record.timestamp)]
     parts.append(struct.pack(">i", len(record.headers)))
     for name, value in record.headers:
@@ -315,7 +315,7 @@ def content(key: bytes | None, value: bytes | None) -> int:
 
 
 def content_bytes(key: bytes | None, value: bytes | None) -> bytes:
-    """What `content` is computed over."""
+    """The bytes that `content` is computed over."""
     return b"".join([*_sized(key), *_sized(value)])
 
 

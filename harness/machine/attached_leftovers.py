@@ -192,7 +192,7 @@ def why(error: Exception) -> str:
 
 
 class _Denied(Exception):
-    """What the run has made is not for it to delete."""
+    """The credentials of the run may not delete what it has made."""
 
 
 def _delete_if_there(admin: AdminClient, topic: str) -> None:

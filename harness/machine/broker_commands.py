@@ -22,10 +22,10 @@ from linkflap.harness.model.errors import FaultError
 UNDONE_BY: Final[Mapping[str, str]] = MappingProxyType(
     {"kill": "start", "stop": "start", "pause": "resume"}
 )
-"""What can be done to a broker by a command, and which other command undoes it."""
+"""The verbs that a command can do to a broker, each with the verb that undoes it."""
 VERBS: Final = (*UNDONE_BY, *dict.fromkeys(UNDONE_BY.values()))
 NAMES: Final = ("{broker}", "{cluster}")
-"""What is filled into a command's words."""
+"""The names that are filled into a command's words."""
 _IN_BRACES: Final = re.compile(r"(?<![${])\{\w+\}")
 ENDS_WITHIN: Final = 120.0
 """Seconds in which a command must end."""
@@ -33,8 +33,8 @@ ENDS_WITHIN: Final = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerCommand:
-    """What is done to one broker (`verb`), by which command, run in which folder. `{broker}` and
-    `{cluster}` in its words mean the broker's id and its cluster's name."""
+    """A command that does `verb` to one broker, run in `folder`. `{broker}` and `{cluster}` in its
+    words mean the broker's id and its cluster's name."""
 
     cluster: str
     broker: int
@@ -88,7 +88,7 @@ class BrokerCommand:
 
 
 def unknown_name(word: str) -> str | None:
-    """What a word has in braces, if it is no name that is filled in. `${NAME}` is a shell's."""
+    """The first name in braces that is not one of `NAMES`. `${NAME}` is a shell's."""
     found = _IN_BRACES.findall(word)
     return next((name for name in found if name not in NAMES), None)
 

@@ -19,7 +19,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.security import LOGIN_MODULES, Protocol
 
 ENVIRONMENT: Final = "env:"
-"""What begins a source that is a variable of the environment."""
+"""The prefix of a source that is a variable of the environment."""
 PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 KNOWN: Final = (
     "security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password",
@@ -45,7 +45,8 @@ _JAVA: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientProperties:
-    """What was read. `source` names it in sentences; `given` has all values by their names."""
+    """The properties of a client. `source` names in sentences where they were read; `given` has all
+    values by their names."""
 
     source: str
     given: Mapping[str, str]

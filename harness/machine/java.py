@@ -67,7 +67,7 @@ def described(kafka_version: str) -> str:
 
 
 def lacking(kafka_version: str) -> str:
-    """What would be downloaded to run this Kafka; empty where a Java is there."""
+    """The downloads that running this Kafka needs; empty where a Java is there."""
     package = _package(kafka_version)
     there = _fitting(kafka_version) or cache.kept(_name(package))
     return "" if there else _downloaded(package)

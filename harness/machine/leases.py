@@ -101,7 +101,7 @@ class Lease:
 
 
 class _Headroom:
-    """What is left of the machine's memory for `size` more bytes."""
+    """The part of the machine's memory that is left for `size` more bytes."""
 
     def __init__(self, size: int) -> None:
         self.size = size

@@ -65,7 +65,8 @@ def unmount(folder: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerEntry:
-    """What one owner holds. `memory` is bytes, `children` are leaders of their own process groups.
+    """The resources of one owner. `memory` is bytes, `children` are leaders of their own process
+    groups.
 
     `engines` are Docker engines (as DOCKER_HOST has them, empty: the default) where things with
     this owner's label may be, one for each deployment. `contained` are processes in containers,
@@ -172,7 +173,7 @@ def change(edit: Callable[[OwnerEntry], OwnerEntry]) -> None:
 
 
 def own() -> OwnerEntry:
-    """What this process holds."""
+    """The resources of this process."""
     return _mine().entry
 
 
@@ -255,7 +256,7 @@ def add_broken(undo: BrokerCommand) -> None:
 
 
 def remove_broken(undo: BrokerCommand) -> None:
-    """It serves again."""
+    """Removes the command from the ledger: the broker serves again."""
     _remove("broken", undo)
 
 

@@ -1,5 +1,5 @@
-"""What a run makes on servers of others that are driven by REST, and its removal: connectors on a
-Connect cluster, and proxies on a Toxiproxy.
+"""Objects that a run makes on servers of others by REST, and their removal: connectors on a Connect
+cluster, and proxies on a Toxiproxy.
 
 Every name has a part that no other run has (`unique`), so that whatever has such a name is the
 run's. It is noted before it is made, and removed at the end of the run; after its death by its
@@ -37,7 +37,7 @@ _KNOWN: Final = ("username", "password", "ssl.ca.location")
 
 
 class NoServer(EnvironmentFailure):
-    """It did not answer. `refused`: nobody listens there."""
+    """The server did not answer. `refused`: no program listens there."""
 
     def __init__(self, sentence: str, *, refused: bool = False) -> None:
         super().__init__(sentence)
@@ -68,7 +68,7 @@ class RestServer:
         return cls(url=",".join(urls), properties=client_properties.absolute(where))
 
     def login(self) -> dict[str, str]:
-        """What the file or the variable says. Raises InputError."""
+        """The content of the file or the variable. Raises InputError."""
         return dict(client_properties.values(self.properties, _KNOWN)) if self.properties else {}
 
     def ask(self, method: str, path: str, body: object = None) -> requests.Response:
@@ -120,7 +120,7 @@ def _reason(error: BaseException) -> str:
 
 
 def said(answer: requests.Response) -> str:
-    """What a server says about an error, on one line."""
+    """The server's text about an error, on one line."""
     try:
         found: Any = answer.json()
         text = found.get("message") or found.get("error") or answer.text
@@ -179,7 +179,7 @@ def remove(made: RestObject) -> Iterator[str]:
 
 
 def _elsewhere(made: RestObject) -> str:
-    """Which other Kafka cluster the Connect cluster at this address is on; empty: none."""
+    """The other Kafka cluster that the Connect cluster at this address belongs to; empty: none."""
     answer = made.server.ask("GET", "/")
     try:
         found = answer.json()["kafka_cluster_id"]

@@ -161,7 +161,7 @@ class TomlFile:
             self._explain(table, error)
 
     def missing(self, at: KeyPath, name: str) -> str:
-        """What else to say where a required field is missing."""
+        """An addition to the error about a required field that is missing."""
         del at, name
         return ""
 
@@ -234,7 +234,7 @@ def _with_one(content: object, path: Sequence[str | int], key: str) -> object:
 
 
 def _expected(root: type[msgspec.Struct], at: KeyPath, what: str) -> str:
-    """What msgspec expected (Expected `float | null` >= 1.0, got `str`), in words."""
+    """The type that msgspec expected (Expected `float | null` >= 1.0, got `str`), in words."""
     found = _EXPECTED.fullmatch(what)
     if not found:
         return f"another value ({what[:1].lower()}{what[1:]})"

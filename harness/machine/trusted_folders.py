@@ -25,7 +25,8 @@ _MOST_LINKS: Final = 40
 
 
 class Untrusted(Exception):
-    """Somebody else can change what is at a path, or could have put it there: who, and where."""
+    """Another user can change a file at a path, or could have put it there; the text names user and
+    path."""
 
 
 def check(path: Path, *, make: bool = False) -> None:

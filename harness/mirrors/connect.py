@@ -135,7 +135,7 @@ def _repeated(step: Callable[[RestObject, list[str]], bool], made: RestObject, w
 
 
 class RestProgress(MirrorProgress):
-    """What Connect's REST API says about the connectors of one link."""
+    """The state of the connectors of one link, from Connect's REST API."""
 
     def __init__(self, link: str, connectors: Connectors) -> None:
         super().__init__(link)
@@ -206,8 +206,8 @@ class SharedMirrorMaker(MirrorMaker):
         )
 
     def _settle(self) -> None:
-        """Its transactional ids begin with Connect's own group.id, which nothing says: open
-        transactions end by their timeout."""
+        """Does nothing: open transactions end by their timeout. The connectors' transactional ids
+        begin with Connect's group.id, which Connect does not report."""
         closed = self._options.delivery == "exactly-once"
         self._ends.await_unchanged(SETTLE_SECONDS, closed=closed, quiet=_QUIET_SECONDS)
 

@@ -66,7 +66,7 @@ _TRACE: Final = 4000
 
 
 class MirrorProgress(ABC):
-    """What Connect says about the connectors of one link. Not thread-safe."""
+    """The state of the connectors of one link, from Connect. Not thread-safe."""
 
     def __init__(self, link: str) -> None:
         self._link = link
@@ -299,7 +299,7 @@ class MirrorMaker(MirrorBase):
         return f"its log is {self._service.log}"
 
     def _words(self) -> str:
-        """What the worker said last, as the end of a sentence."""
+        """The worker's last log lines, as the end of a sentence."""
         return f"its log ends:\n{tail(self._service.log)}"
 
     @property

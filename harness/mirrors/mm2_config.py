@@ -159,7 +159,7 @@ _NUMBERS: Final[Mapping[str, OptionAbout]] = {
         for name in INTERVALS
     },
 }
-"""Its own settings that are passed on. Its guarantee follows them."""
+"""MirrorMaker 2's own settings that are passed on. Its guarantee follows them."""
 
 
 def settings(given: Mapping[str, Option]) -> dict[str, str]:

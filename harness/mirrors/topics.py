@@ -337,8 +337,8 @@ class MirroredEnds:
 
 
 class MirrorBase:
-    """What all mirrors of `harness.model.protocols.Mirror` have. `reverses` is the earlier mirror
-    over the reverse link."""
+    """The base class of all mirrors (`harness.model.protocols.Mirror`). `reverses` is the earlier
+    mirror over the reverse link."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ class LinkflapError(Exception):
 
 
 class InputError(LinkflapError):
-    """What the user gave is wrong; nothing was started."""
+    """The user's input is wrong; nothing was started."""
 
     exit_code = WRONG_INPUT
 

@@ -416,7 +416,7 @@ class FaultStart(OfFault, frozen=True, kw_only=True):
 
     @property
     def name(self) -> FaultName:
-        """What the fault is."""
+        """The name of the fault, parsed."""
         return FaultName(self.fault)
 
 

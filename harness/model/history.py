@@ -61,8 +61,8 @@ SHARE_KINDS: Final = frozenset(get_args(ShareKind))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """What one poll returned of one partition: runs (uid, offset, how many), both rising by one;
-    and the position after it.
+    """The records of one partition that one poll returned: runs (uid, offset, how many), both
+    rising by one; and the position after it.
 
     Records that are not ours have uid -1 and runs of one. In a row of kind commit, `position` is
     the committed offset; of kind acquire, how often these records were delivered with this time; of

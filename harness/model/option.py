@@ -60,7 +60,7 @@ class OptionAbout:
 
     @property
     def legal(self) -> str:
-        """What a user may give, in words."""
+        """The allowed values, in words."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         if isinstance(self.default, bool):

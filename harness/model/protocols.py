@@ -48,8 +48,8 @@ class DiedProcess:
 
 
 Moment = Literal["any", "transaction", "commit"]
-"""What a client has in flight: anything; a transaction that has written and has not requested its
-end; or a commit."""
+"""The state of a client in flight: anything; a transaction that has written and has not requested
+its end; or a commit."""
 
 
 class Program(Protocol):
@@ -176,7 +176,7 @@ class Confines(Protocol):
     def reconnect(self) -> None: ...
     @property
     def blocks(self) -> Mapping[str, Sequence[str]]:
-        """What is blocked now: owner -> addresses."""
+        """The addresses that are blocked now, by owner."""
 
     def block(self, owner: str, addresses: Sequence[str]) -> None:
         """Drops the packets of connections that the broker opens, or has opened, to these
@@ -539,7 +539,7 @@ class WireRecording:
     groups: frozenset[str] = frozenset()
     share_groups: frozenset[str] = frozenset()
     counted: Sequence[Requests] = ()
-    """What faults wait for, besides requests of an API."""
+    """The requests for which faults wait, besides those named by API alone."""
 
 
 class WireRecorder(Protocol):
@@ -567,8 +567,8 @@ class WireRecorder(Protocol):
         """The number of requests and answers that were changed for this fault."""
 
     def requested(self, what: Requests) -> int:
-        """Such requests that programs have sent so far, or that are in flight now. Raises
-        InputError for one that is not among `WireRecording.counted`."""
+        """The number of these requests that programs have sent so far, or that are in flight now.
+        Raises InputError for one that is not among `WireRecording.counted`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -638,7 +638,7 @@ class ReportsGivenUpTopics(Protocol):
 
 
 class Mirror(Protocol):
-    """What replicates over one link. One class per kind, made by `(spec, link, deployment,
+    """A mirror replicates over one link. One class per kind, made by `(spec, link, deployment,
     recorder)`."""
 
     @property

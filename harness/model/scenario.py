@@ -47,7 +47,7 @@ class Library:
 
 
 def libraries(text: str) -> tuple[Library, ...]:
-    """What a user wrote. Raises InputError."""
+    """Parses a user's text. Raises InputError."""
     return tuple(_library(word.strip()) for word in text.split(","))
 
 
@@ -82,8 +82,8 @@ default): the successor of a dead client can continue only after both.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorSpec:
-    """What replicates over every link. Options are the mirror's own (for mm2: delivery, isolation),
-    as they were given.
+    """The mirror of every link. Options are the mirror's own (for mm2: delivery, isolation), as
+    they were given.
 
     `resolved` are all options, defaults included, and `declared` is the mirror's promise with them.
     A recorded scenario has both; a requested one has neither.
@@ -96,7 +96,7 @@ class MirrorSpec:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the mirror promises. Raises LookupError where it has not been declared yet."""
+        """The mirror's guarantee. Raises LookupError where it has not been declared yet."""
         if self.declared is None:
             raise LookupError(f"mirror {self.kind} has not declared its guarantee")
         return self.declared
@@ -231,7 +231,7 @@ class FaultSpec:
 
     @property
     def name(self) -> FaultName:
-        """What the fault is."""
+        """The name of the fault, parsed."""
         return FaultName(self.fault)
 
     @property

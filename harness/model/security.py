@@ -52,7 +52,7 @@ LOGIN_MODULES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secured:
-    """What the listeners of a cluster require of clients: the parsed annotation."""
+    """The requirements of a cluster's listeners: the parsed annotation."""
 
     tls: bool
     certificates: bool

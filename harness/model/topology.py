@@ -149,7 +149,7 @@ class Topology:
         return tuple(c.name for c in self.clusters if c.name in homes)
 
     def named(self, *homes: str) -> tuple[str, ...]:
-        """What `is_data_topic` is asked with for the topics of these homes."""
+        """The argument of `is_data_topic` for the topics of these homes."""
         return (*homes, ANY_NAME) if self.any_names else homes
 
     @property

@@ -33,7 +33,7 @@ _OF_LINKFLAP: Final = frozenset({"toxiproxy.log", "recorder.log", "pip.log"})
 """Links and recorders are broken on purpose."""
 MOST_LOGS: Final = 200
 MOST_BYTES: Final = 128 << 20
-"""Of one log."""
+"""The limit of one log."""
 MOST_OF_ALL: Final = 512 << 20
 MOST_TEXTS: Final = 20_000
 MOST_LINES: Final = 1_000_000

@@ -377,7 +377,7 @@ def _unless_absent(error: OSError) -> str:
 
 
 def _newer(unknown: Mapping[str, int], version: str) -> str:
-    """What to do about events of unknown kinds."""
+    """The fix for events of unknown kinds."""
     kinds = ", ".join(f"{kind} ({count})" for kind, count in sorted(unknown.items())[:_NAMED])
     if len(unknown) > _NAMED:
         kinds += f", and {len(unknown) - _NAMED} more"

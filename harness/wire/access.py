@@ -29,7 +29,7 @@ Dialogue = Generator[bytes, bytes, None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """Who authenticates, and with which of `MECHANISMS`."""
+    """User and password of a login, and one of `MECHANISMS`."""
 
     mechanism: str
     username: str

@@ -78,8 +78,8 @@ class PathPort(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RewriterSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rewriter of one cluster reads when it starts: SETTINGS in its folder. `brokers`: the
-    addresses that they advertise. `tls` None: plain text."""
+    """The settings of the rewriter of one cluster: SETTINGS in its folder. `brokers`: the addresses
+    that they advertise. `tls` None: plain text."""
 
     ports: Sequence[PathPort]
     brokers: Sequence[HostPort]
@@ -104,8 +104,8 @@ def rewritten(api: str, version: int, frame: memoryview, proxies: Mapping[int, H
 
 
 def _moved(node: Message, *, proxies: Mapping[int, HostPort]) -> Message:
-    """What names a broker (`node_id` or `broker_id`, `host`, `port`), with its proxy's address; no
-    broker stays none."""
+    """A part of an answer that names a broker (`node_id` or `broker_id`, `host`, `port`), with its
+    proxy's address; no broker stays none."""
     number = int(node.broker_id if hasattr(node, "broker_id") else node.node_id)
     if number < 0:
         return node

@@ -128,7 +128,7 @@ def _array(skip: Skip, flexible: bool, size: int) -> Skip:
 
 
 def _length(flexible: bool, kind: struct.Struct) -> Callable[[_Walk, int], tuple[int, int]]:
-    """What an array, a text or bytes begin with; -1: null."""
+    """The length with which an array, a text or bytes begin; -1: null."""
 
     def compact(walk: _Walk, at: int) -> tuple[int, int]:
         length, at = read_unsigned_varint(walk.data, at)

@@ -86,8 +86,8 @@ class Malformed(ValueError):
 
 
 UNREADABLE: Final = (Malformed, TypeError, AttributeError, LookupError, ValueError, OverflowError)
-"""What may be raised for a message by code that knows its fields: kio gives None for an array or a
-string that is null, where none should be."""
+"""The errors that code may raise that knows the fields of a message: kio gives None for an array or
+a string that is null, where none should be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,8 @@ import msgspec
 
 FORKS: Final = "forks"
 SERVES: Final = "serves"
-"""What a program does with its socket: fork processes as requested there, or serve it itself."""
+"""The two uses of a program's socket: it forks processes as requested there, or serves the socket
+itself."""
 MESSAGE: Final = 1 << 12
 """The size limit of a message, in bytes."""
 _PR_SET_PDEATHSIG: Final = 1

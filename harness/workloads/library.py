@@ -221,7 +221,7 @@ class Librdkafka:
 
 
 class Jvm(msgspec.Struct, frozen=True, kw_only=True):
-    """What Java clients need: the Java, the classes of a Kafka release, and the log of the JVM."""
+    """The JVM of Java clients: the Java, the classes of a Kafka release, and the JVM's log."""
 
     java: str
     major: int

@@ -161,7 +161,7 @@ class _Source:
 
 
 class _Process:
-    """What was forked, as harness.machine.children.Child wants a process."""
+    """A forked process, as `harness.machine.children.Child` needs it."""
 
     def __init__(self, pid: int, source: _Source) -> None:
         self.pid = pid

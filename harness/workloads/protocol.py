@@ -112,7 +112,7 @@ class KillAt(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client got done. `acknowledged` is by cluster."""
+    """The counts of a client. `acknowledged` is by cluster."""
 
     acknowledged: Mapping[str, int] = {}
     aborted: int = 0

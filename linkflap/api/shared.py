@@ -84,7 +84,8 @@ class _Lent:
         self._sizes = cleanliness.sizes_of(logs)
 
     def changed(self) -> Sequence[str]:
-        """What is broken since `mark`: brokers, links, replicas, and errors in brokers' logs."""
+        """Everything that broke since `mark`: brokers, links, replicas, and errors in brokers'
+        logs."""
         return [
             *cleanliness.broken(self.deployment),
             *(
@@ -114,8 +115,8 @@ class Pool:
         return Shared(lent.deployment, self._names, test)
 
     def give_back(self, topology: str, runtime: str) -> Sequence[str]:
-        """What the test left broken. If anything is, stops the deployment, so that the next test
-        gets another."""
+        """Everything that the test left broken. If anything is, stops the deployment, so that the
+        next test gets another."""
         lent = self._lent[topology, runtime]
         changed = lent.changed()
         if changed:

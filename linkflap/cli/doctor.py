@@ -70,17 +70,17 @@ def fine(says: str) -> Finding:
 
 
 def note(says: str, fix: str = "") -> Finding:
-    """What is installed on first use, or only worth knowing."""
+    """A thing that is installed on first use, or only worth knowing."""
     return Finding(ok=None, says=says, fix=fix)
 
 
 def lacks(says: str, fix: str) -> Finding:
-    """What stops the runtimes that need it."""
+    """A thing that stops the runtimes that need it."""
     return Finding(ok=False, says=says, fix=fix)
 
 
 def on_first_use(what: str, how: str, fix: str = "") -> Finding:
-    """What is downloaded on first use: `how`. Where linkflap is offline, it lacks."""
+    """A thing that is downloaded on first use: `how`. Where linkflap is offline, it is missing."""
     if cache.is_offline():
         return lacks(
             f"{what} is not in the cache, and linkflap is offline",
@@ -395,7 +395,7 @@ LOOKS: Final[Mapping[str, Callable[[], Finding]]] = {
     "docker": look_at_docker,
 }
 NEEDED_BY: Final = {"docker": "docker"}
-"""What only one runtime needs."""
+"""The examined things that only one runtime needs."""
 
 
 def examine() -> list[Finding]:

@@ -116,7 +116,7 @@ copied_logs = several(
 
 
 class LogOptions(TypedDict):
-    """What `copied_logs` adds to a command."""
+    """The arguments that `copied_logs` adds to a command."""
 
     logs: Sequence[str]
     bootstrap: Sequence[str]

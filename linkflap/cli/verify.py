@@ -54,7 +54,7 @@ spark_options = options(
 
 
 class SparkOptions(TypedDict, total=False):
-    """What `spark_options` adds to a command."""
+    """The arguments that `spark_options` adds to a command."""
 
     master: str
     spark: Sequence[str]

@@ -38,7 +38,7 @@ _SETTINGS: Final = (
     "SPARK_LOCAL_DIRS",
     "TMPDIR",
 )
-"""What of the environment changes which Java and Spark are started, or how."""
+"""The variables of the environment that change which Java and Spark are started, or how."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
@@ -83,11 +83,10 @@ Reply = Hello | Busy | JudgedRun | Failed
 
 
 def key() -> str:
-    """What must be the same for two processes to share a verifier: linkflap's sources, Python, and
-    settings in the environment.
+    """Processes with the same key share a verifier: the same linkflap sources, Python, and settings
+    in the environment.
 
-    It names the sources as they are now: after a change of the sources a new verifier is started,
-    and not an old one asked.
+    After a change of the sources the key is another, and a new verifier is started.
     """
     settings = [os.environ.get(name) for name in _SETTINGS]
     identity = (
@@ -127,7 +126,7 @@ def connect(path: Path) -> socket.socket:
 
 
 def _refuse_others(connection: socket.socket) -> None:
-    """Nobody else is believed, whoever's folder the socket is in."""
+    """Refuses a verifier of another user, whoever's folder the socket is in."""
     if sys.platform == "linux":
         asked = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
         _, user, _ = _PEER.unpack(asked)

@@ -71,7 +71,7 @@ def stopped(deployment: Deployment) -> Sequence[str]:
 
 
 def broken(deployment: Deployment) -> Sequence[str]:
-    """What does not work: brokers, links, replicas. Waits a while for replicas."""
+    """Everything that does not work: brokers, links, replicas. Waits a while for replicas."""
     return [
         *stopped(deployment),
         *(text for link in deployment.links.values() for text in _broken(link)),
@@ -127,7 +127,7 @@ def _behind(cluster: Cluster) -> Iterator[str]:
 
 
 def settings_of(cluster: Cluster) -> Mapping[str, str]:
-    """What is set on a cluster's brokers beside their files: broker and name -> value. Raises
+    """The settings of a cluster's brokers beside their files: broker and name -> value. Raises
     KafkaException or TimeoutError."""
     admin = AdminClient(quiet(cluster.bootstrap))
     # librdkafka refuses a call that asks about several brokers

@@ -380,7 +380,7 @@ class RoundRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """What the clusters took after a round: bytes of disk, resident bytes of all brokers.
+    """The cost of the clusters after a round: bytes of disk, resident bytes of all brokers.
 
     `round` counts from 1 on these clusters; `age`: seconds since they were started. `ended`: why
     they are not used again, in words; empty if they are. `instead`: why those before them, which

@@ -126,7 +126,7 @@ _WIRE: Final[Mapping[str, Record]] = {"wire": "wire", "none": ""}
 
 
 def recorded(how: str) -> Record:
-    """What a scenario says where a user says wire or none. Raises InputError."""
+    """The scenario's value for a user's `wire` or `none`. Raises InputError."""
     if how not in _WIRE:
         raise InputError(f"record is {how!r}{nearest(how, _WIRE)}; it must be wire or none")
     return _WIRE[how]
@@ -151,7 +151,7 @@ def with_programs_recorded(scenario: Scenario, how: str) -> Scenario:
 
 
 def on_the_wire(scenario: Scenario, root: Path) -> WireRecording | None:
-    """What is recorded on the wire; None: no client connects through recorders."""
+    """The clients that are recorded on the wire; None: no client connects through recorders."""
     if not any(map(through_recorders, scenario.workloads)):
         return None
     return WireRecording(

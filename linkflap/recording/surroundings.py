@@ -43,8 +43,8 @@ def surroundings(
 
 
 def _broker_settings(topology: Topology) -> Mapping[str, str]:
-    """What differs from Kafka's defaults because linkflap set it: brokers that start fast, and time
-    out within seconds."""
+    """The settings that linkflap makes different from Kafka's defaults: brokers that start fast,
+    and time out within seconds."""
     sizes: dict[int, list[str]] = {}
     for cluster in topology.clusters:
         if cluster.bootstrap:

@@ -266,7 +266,7 @@ def _history(explanation: Explanation, stream: TextIO, name: Name) -> None:
 
 
 def _operation(row: Operation, name: Name) -> str:
-    """What a client asked for or was answered, without the batches."""
+    """A client's request or answer, without the batches."""
     answered = row.phase == "return" or any(group.acks or group.refused for group in row.sends)
     outcome = row.outcome if row.phase == "return" else "answered" if answered else "requested"
     ended = f" (requested {moment(row.ended_at // 1_000_000).rpartition(' ')[2]})"

@@ -210,8 +210,8 @@ class SuiteFolder:
         return self.root / "runs" / f"{number:04d}"
 
     def verdict(self, number: int) -> Mapping[str, Any] | None:
-        """What the verdict.json of a run says of anomalies and eras, also if the run was pruned;
-        None if it has none that can be read."""
+        """The anomalies and eras in the verdict.json of a run, also if the run was pruned; None if
+        there is none that can be read."""
         for path in (self.run_path(number), self.root / "passed" / f"{number:04d}"):
             with suppress(OSError, msgspec.DecodeError):
                 content = with_current_kinds(untrusted_files.content(path / "verdict.json"))

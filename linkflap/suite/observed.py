@@ -1,5 +1,5 @@
-"""What a run exercised, as observed in its run directory: each fault with the log state in which it
-struck, and what followed.
+"""The coverage of a run, as observed in its run directory: each fault with the log state in which
+it struck, and what followed.
 
 States at the moment when the fault was injected, on the cluster that it targets:
 
@@ -65,8 +65,8 @@ FOLLOWS: Final = 3_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What one run exercised: cells of the coverage, `missed` conditions that never came true, and
-    how often each outcome followed a fault."""
+    """The coverage of one run: its cells, `missed` conditions that never came true, and how often
+    each outcome followed a fault."""
 
     cells: tuple[str, ...]
     missed: tuple[str, ...]

@@ -141,7 +141,8 @@ class _Owner:
         return self.write >= 0 and self.child.alive and not _ended(self.round)
 
     def let_go(self) -> None:
-        """It ends by itself, its clusters first, when it reads the end of the requests."""
+        """Lets the process end by itself, its clusters first: it ends when it reads the end of the
+        requests."""
         if self.write >= 0:
             os.close(self.write)
             self.write = -1

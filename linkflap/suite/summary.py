@@ -297,7 +297,7 @@ def never_true(results: Sequence[RunResult]) -> Counter[str]:
 
 
 def _coverage(results: Sequence[RunResult]) -> Iterable[str]:
-    """What was covered; suite.html has the tables."""
+    """The coverage; suite.html has the tables."""
     known = {fault for fault, _ in strikes(results)}
     if not known:
         return
@@ -386,7 +386,7 @@ class ComparedKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteComparison:
-    """What differs between two suites, new failures first. `differs`: options of the suites that
+    """The differences between two suites, new failures first. `differs`: options of the suites that
     are not the same, so that rates may differ for that reason. `cases`: in how many of its runs
     each case showed. `once`: sentences about cases that only one of the suites could play."""
 
@@ -468,8 +468,8 @@ def _compared(kind: str, now: RateOfKind, before: RateOfKind) -> ComparedKind:
 
 
 def _differs(now: Plan, before: Plan) -> Iterator[str]:
-    """Of the options that decide what is played, those that are not the same; the builds of Kafka
-    are meant to differ."""
+    """The options that decide which runs are played and that differ; the builds of Kafka are meant
+    to differ."""
     for name in ("name", "given", "cases", "guided"):
         if getattr(now, name) != getattr(before, name):
             yield {

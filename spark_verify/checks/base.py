@@ -191,8 +191,8 @@ class Combined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a check measured of the failovers of a run, and why some of it could not be measured,
-    which makes it unknown."""
+    """A check's measurements of the failovers of a run, and the reason why some could not be
+    measured, which makes the check unknown."""
 
     failovers: Sequence[Failover]
     missing: Sequence[str] = ()

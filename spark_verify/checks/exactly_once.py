@@ -175,7 +175,7 @@ def over_a_failover(
     inputs: Mapping[Key, Mapping[str, Any]],
     outputs: Mapping[Key, Made],
 ) -> Iterator[Found]:
-    """What the failover to this cluster cost: outputs that were made again, and outputs that did
+    """The cost of the failover to this cluster: outputs that were made again, and outputs that did
     not arrive."""
     there = (*key[:3], str(input_log["source"]))
     before, made, theirs = inputs.get(there), outputs.get(key, Made()), outputs.get(there, Made())

@@ -1,4 +1,4 @@
-"""What a check finds in a partition, as rows of a table, and rows as findings.
+"""Findings of a check in a partition as rows of a table, and back.
 
 Partial findings cross Spark as JSON, their columns of numbers as text. Offsets and payload ids
 mostly rise by one, so their differences, compressed, take a fraction of a byte each. The worst case
@@ -48,7 +48,7 @@ def packed(data: Mapping[str, object]) -> dict[str, object]:
 
 
 def unpacked(data: Mapping[str, object]) -> dict[str, object]:
-    """What was packed, as it came back out of JSON: columns are arrays again."""
+    """Unpacks a value from JSON: columns are arrays again."""
     return {name: _unpacked(value) for name, value in data.items()}
 
 
@@ -172,7 +172,7 @@ def partial_of(row: FindingRow) -> PartialFinding:
 
 
 def unjudged(run: str, check: str, reason: str) -> FindingRow:
-    """That a check could not be made in a run at all."""
+    """The row that says that a check could not be made in a run at all."""
     return row_of(run, "", -1, check, Unjudged(reason=reason))
 
 
@@ -219,8 +219,8 @@ def parsed(row: Mapping[str, object]) -> FindingRow:
 
 
 def examine(check: Check, seen: PartitionView) -> list[FindingRow]:
-    """What one kernel finds in one partition; a kernel that raises is a finding too, and no verdict
-    can be valid over it."""
+    """The findings of one kernel in one partition; a kernel that raises is a finding too, and no
+    verdict can be valid over it."""
     if seen.internal and not check.internal:
         return []
     try:
@@ -279,7 +279,8 @@ def _listed(findings: Iterable[Finding], seen: PartitionView) -> Iterator[Findin
 
 
 def combined(check: Check, run: str, rows: Iterable[FindingRow]) -> list[FindingRow]:
-    """What a check's `combine` makes of its partial findings, whose columns are packed."""
+    """The findings that a check's `combine` makes of its partial findings, whose columns are
+    packed."""
     if check.combine is None:
         return list(rows)
     ordered = sorted(rows, key=lambda r: (r.topic, r.partition, r.cluster, r.offset))

@@ -12,14 +12,14 @@ on the destination before a failover (sync.group.offsets) never go back, never p
 position, and never pass the log's end.
 
 Once a fault has reached brokers of the destination, a sample that steps back may come from a
-coordinator that has reloaded the group (`parts.samples`). `__consumer_offsets` decides: if
+coordinator that has reloaded the group (`log_model.samples`). `__consumer_offsets` decides: if
 it has a commit of the later offset behind one of the earlier, nothing went back. If that log was
 not captured from its beginning, the result is unknown.
 
 The mirror's commits on the destination are also read from the bytes of `__consumer_offsets`, with
-or without a failover (`parts.synced_offsets`). There too they must not go back, nor pass the mapped
-maximum of what the group ever committed on the source. Where group offsets are exact, each is an
-offset that the group committed, or the end of the destination's log.
+or without a failover (`log_model.synced_offsets`). There too they must not go back, nor pass the
+mapped maximum of what the group ever committed on the source. Where group offsets are exact, each
+is an offset that the group committed, or the end of the destination's log.
 
 Sampled committed offsets are counted as `checkpoints` of the cluster that they were sampled on. A
 group whose offsets are mirrored has some on the source: if there are none, nobody sampled, and the

@@ -46,15 +46,15 @@ AT_ONCE: Final = 1 << 17
 BEYOND: Final = 2**63 - 1
 Observation = tuple[str, Ints, Ints, Ints]
 """An observer, the offsets and the payload ids that it saw there, and the losses that took those
-away since (-1: none; `parts.lost_records`)."""
+away since (-1: none; `log_model.lost_records`)."""
 SHOWN: Final = 8
 """Observers that the evidence names per payload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What was seen at which offset, one element per observation, by whom (`observer` is an index
-    into `names`), and the `loss` that took it away since."""
+    """Observations as columns: the record, its offset, the observer (an index into `names`), and
+    the `loss` that took the record away since."""
 
     offset: Ints
     uid: Ints
@@ -135,7 +135,8 @@ def _observations(
 def _observed_by_readers(
     view: PartitionView, before: LogGeneration, end: int, taken: Taken
 ) -> Iterator[Observation]:
-    """What readers got of a generation below `end`, and below where its log was truncated since."""
+    """The records that readers got from a generation below `end`, and below where its log was
+    truncated since."""
     polls = grouped(polls_in(view, before), lambda poll: poll.reader)
     for name, mine in polls.items():
         got = columns_of(mine)

@@ -6,7 +6,7 @@ KIP-1279, `__mirror_state`, below the high watermark: CRCs are right, replicas a
 is missing where no cleaner has been. Above the high watermark, a capture of a running cluster may
 stop in the middle of a batch.
 
-Each record of a transactional id follows from the one before it (`parts.transaction_states`). A
+Each record of a transactional id follows from the one before it (`log_model.transaction_states`). A
 coordinator writes that a transaction is complete when every partition has its marker. So per
 partition, producer id and epoch, the markers that a cluster's own coordinators wrote are the
 outcomes that they decided, in that order. The last decisions of a killed cluster may not have

@@ -291,7 +291,8 @@ def _most_below(view: PartitionView, start: LogStart, largest: int) -> int:
 
 
 def _limits(view: PartitionView, cluster: str) -> Sequence[Limits]:
-    """What retention may delete of this topic; empty if its policy lets it delete nothing."""
+    """The limits beyond which retention may delete records of this topic; empty if the policy lets
+    it delete nothing."""
     brokers = view.brokers_config(cluster)
     if view.internal:
         return []

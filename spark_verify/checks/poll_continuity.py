@@ -94,7 +94,7 @@ def unread(there: Ints, over: Passed, floor: int) -> Ints:
 
 
 def _between(there: Ints, start: int, end: int) -> Ints:
-    """Those of some rising offsets that are in [start, end)."""
+    """The offsets that are in [start, end); `there` is rising."""
     return there[np.searchsorted(there, start) : np.searchsorted(there, end)]
 
 

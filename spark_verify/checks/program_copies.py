@@ -201,7 +201,7 @@ def _to_pass(part: PartialFinding) -> Ints:
 
 
 def _behind(part: PartialFinding) -> Bools:
-    """Which inputs were at or behind the group's offset when the program began here."""
+    """The inputs at or behind the group's offset when the program began here."""
     return np.asarray(column_of([part], "offsets") >= part.data["began"])
 
 
@@ -260,7 +260,7 @@ def _judge(
 def _missing(
     inputs: Sequence[PartialFinding], made: Ints, before: Ints, *, complete: bool
 ) -> Iterator[Combined]:
-    """Inputs that the group has passed, and of which there is no output."""
+    """Inputs that the group has passed, and that have no output."""
     for part in inputs if complete else ():
         data = part.data
         offsets, uids = (np.asarray(data[name], np.int64) for name in ("offsets", "uids"))

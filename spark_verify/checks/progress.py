@@ -313,7 +313,7 @@ def _part_of(view: PartitionView, client: Awaited) -> Iterator[Finding]:
 def _did(
     view: PartitionView, client: Awaited, data: dict[str, object], role: str, done: Ints
 ) -> Iterator[Finding]:
-    """What the client did, and that it went on after the last fault."""
+    """The client's kind of work, and that the client went on after the last fault."""
     yield _partial(client, {**data, "role": role, "done": done})
     if ((done > client.since) & (done <= client.until)).any():
         yield Examined(cluster=client.cluster, origin=_origin(view, client), count=1)

@@ -40,7 +40,7 @@ from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 NAMELESS: Final = 2**62
-"""What puts numbers of records that have no payload id below all payload ids."""
+"""An offset that puts the numbers of records without a payload id below all payload ids."""
 
 _AT_ONCE: Final = 64 << 20
 """Bytes of values that are compared at once."""

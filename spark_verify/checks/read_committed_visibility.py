@@ -108,7 +108,7 @@ def passed(reads: Sequence[Read]) -> Iterator[tuple[int, int]]:
 
 
 def _covered(reads: Sequence[Read], offsets: Ints) -> Bools:
-    """Which of these offsets lie in a range that some reader of the group has passed."""
+    """Whether each of these offsets lies in a range that some reader of the group has passed."""
     mask = np.zeros(len(offsets), np.bool_)
     for mine in consumers(reads):
         for start, end in passed(mine):
@@ -174,7 +174,8 @@ def _committing(sends: Sends, cluster: str) -> Ints:
 
 
 def _phantoms(log: Log, name: str, got: Delivered, known: Bools, taken: Taken) -> Sequence[Finding]:
-    """What a reader got that the log does not have there, or that read_committed hides."""
+    """The records that a reader got and that the log does not have there, or that read_committed
+    hides."""
     records = log.records
     rows = np.flatnonzero(known & (got.offset >= log.replica.log_start))
     offsets, uids, times = got.offset[rows], got.uid[rows], got.asked[rows]

@@ -71,8 +71,8 @@ def _repeated_contents(log: Log) -> Ints:
 
 
 def _repeated(uids: Ints) -> Bools:
-    """What is below the first payload of its incarnation in a log that lost its beginning: its
-    first copy may have been there."""
+    """Whether each payload is below the first one of its incarnation, in a log that lost its
+    beginning: its first copy may have been there."""
     incarnation = uids >> PROCESS_SHIFT
     return np.asarray(uids < uids[copies(incarnation)[0]])
 

@@ -65,7 +65,7 @@ _NOT_SYNCED = frozenset(
         "unclean.leader.election.enable",
     }
 )
-"""What KIP-1279 leaves out by default (mirror.topic.properties.exclude)."""
+"""The settings that KIP-1279 leaves out by default (mirror.topic.properties.exclude)."""
 
 
 def kernel(view: PartitionView) -> Iterator[Finding]:

@@ -253,7 +253,7 @@ class _Failback:
         )
 
     def not_of_the_owner(self, rows: Ints) -> Ints:
-        """Those of the given batches that the new owner does not have at their offsets."""
+        """The rows of the batches that the new owner does not have at their offsets."""
         parted_at, batches = self.generation.truncated_to, self.before.batches
         eras = self.following.eras
         source = next((e.source for e in eras if e.start == parted_at and e.source), "")

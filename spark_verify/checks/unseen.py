@@ -109,7 +109,7 @@ def _deleted(view: PartitionView, generation: LogGeneration) -> int:
 
 
 def _heard(view: PartitionView, generation: LogGeneration) -> Iterator[tuple[Outcomes, bool]]:
-    """What brokers answered clients of this cluster, and (False) of others, whose records it may
+    """The brokers' answers to clients of this cluster, and (False) of others, whose records it may
     have too."""
     for other in every(view):
         if (other.cluster, other.number) == (generation.cluster, generation.number):

@@ -43,8 +43,8 @@ RELAY = "relay"
 SHOWN = 16
 """Transactions of a circle that the evidence names."""
 FEW = 16
-"""What is left of the edges is gone through one by one as soon as fewer than one in so many can be
-left out at once."""
+"""The remaining edges are searched one by one as soon as fewer than one in so many can be left out
+at once."""
 
 
 def kernel(view: PartitionView) -> Iterator[Finding]:

@@ -201,7 +201,7 @@ class Sends(Sequence[Send]):
         return self._numbers[name]
 
     def says(self, name: str, *words: str) -> Bools:
-        """Which sends have one of these words."""
+        """Whether each send has one of these words."""
         wanted = [index for index, word in enumerate(self._words[name]) if word in words]
         return np.isin(self._codes[name], wanted)
 

@@ -43,7 +43,7 @@ AROUND: Final = (60, 20, 6, 2)
 the run keeps at most RAW batches."""
 BINS: Final = 320
 MOST_BINS: Final = 30_000
-"""Of all logs together."""
+"""The limit of all logs together."""
 MOST_LOGS: Final = 96
 MOST_POINTS: Final = 40
 Ints = NDArray[np.int64]

@@ -290,7 +290,7 @@ def _compacted(replicas: Sequence[Replica], below: int) -> Iterator[tuple[Replic
 
 
 def _looked_into(replica: Replica, which: Bools) -> Iterator[tuple[Replica, Ints]]:
-    """These batches, unless they have too many records."""
+    """The rows of the chosen batches, unless they have too many records."""
     rows = np.flatnonzero(which)
     if int(replica.batches.count[rows].sum()) <= MOST_RECORDS:
         yield replica, rows

@@ -118,13 +118,13 @@ def _rows_of_batches(
 
 
 def _undecodable(log: batches.ReplicaLog) -> Iterator[Torn]:
-    """What of the records cannot be parsed, where no check needs them."""
+    """The records that cannot be parsed, where no check needs them."""
     for begin, end in records.spans(log):
         yield from records.decode(log, begin, end)[1]
 
 
 def _encoded(entries: Sequence[coordinators.CoordinatorEntry]) -> bytes | None:
-    """What coordinators wrote, by type, each in the log's order."""
+    """The coordinators' records by type, each in the log's order."""
     kinds: dict[str, list[coordinators.CoordinatorEntry]] = {}
     for entry in entries:
         kinds.setdefault(type(entry).__name__, []).append(entry)

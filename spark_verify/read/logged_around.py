@@ -72,7 +72,7 @@ class RunLogs:
         samples: Sequence[Watermark],
         events: Sequence[Event],
     ) -> LoggedAround:
-        """What was logged around an anomaly; `samples` are those of its partition, in any order."""
+        """The log lines around an anomaly; `samples` are those of its partition, in any order."""
         run = self._reader.run
         begin, end = _window(anomaly, samples, events, run.started, run.ended or 1 << 62)
         lines = self._logs.between(begin, end, named_by(anomaly))
@@ -143,7 +143,7 @@ def _window(
 
 
 def _samples_of(anomaly: Anomaly, samples: Sequence[Watermark]) -> Sequence[Watermark]:
-    """Those of its log, in time order."""
+    """The samples of the anomaly's log, in time order."""
     log = (anomaly.cluster, anomaly.topic, anomaly.partition)
     mine = [row for row in samples if (row.cluster, row.topic, row.partition) == log]
     return sorted(mine, key=lambda row: row.time)

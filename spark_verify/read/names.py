@@ -301,7 +301,7 @@ def _read(seen: PartitionView, read: Read, logs: Sequence[Replica]) -> Read:
 
 
 def _log_read(seen: PartitionView, got: Read, logs: Sequence[Replica]) -> Replica | None:
-    """Which of its cluster's captured logs a reader read: the next one. Until a reversal is over it
+    """The captured log of its cluster that a reader read: the next one. Until a reversal is over it
     may be the one before the truncation, of which readers also hand over records afterwards: the
     log that has what the reader got, and least besides."""
     following = (log for log in logs if log.captured >= got.returned)

@@ -297,7 +297,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What one task reads."""
+    """The input of one task."""
 
     replicas: Sequence[CapturedReplica] = ()
     parts: Sequence[Part] = ()
@@ -389,8 +389,8 @@ def _see(paths: Iterable[Path]) -> None:
 
 
 def pieces(plans: Sequence[RunPlan]) -> list[Piece]:
-    """What the tasks read: small replicas together, big ones apart, with the parts of the histories
-    of runs that have one."""
+    """The input of each task: small replicas together, big ones apart, with the parts of the
+    histories of runs that have one."""
     whole = (r for plan in plans for r in (*plan.replicas, *plan.earlier))
     replicas = [(_work(part), part) for replica in whole for part in _apart(replica)]
     parts = [

@@ -216,7 +216,7 @@ def _read(spec: WorkloadSpec, homes: Mapping[str, str]) -> frozenset[str]:
 
 
 def among(homes: Mapping[str, str], topics: Iterable[str]) -> frozenset[str]:
-    """These topics; of programs that name topics freely, all judged topics."""
+    """The given topics; for programs that name topics freely, all judged topics."""
     named = frozenset(topics)
     return frozenset(homes) if ANY_NAME in named else named
 

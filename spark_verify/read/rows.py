@@ -119,8 +119,8 @@ def damage_in(rows: Iterable[pa.RecordBatch]) -> list[Damage]:
 
 
 def damage_of(seen: PartitionView) -> list[Damage]:
-    """What is wrong with the captured logs of a partition: a cluster that has none, bytes of a
-    replica that cannot be read; and with its samples."""
+    """The damage of a partition's captured logs (a cluster that has none, bytes of a replica that
+    cannot be read) and of its samples."""
     where = f"{seen.topic}-{seen.partition}"
     there = {replica.cluster for replica in seen.replicas}
     due = dict.fromkeys(

@@ -21,7 +21,7 @@ _ALONE: Final = {
     "OMP_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
-"""What keeps numpy and pyarrow from starting threads."""
+"""Settings that keep numpy and pyarrow from starting threads."""
 
 
 def imported() -> bool:

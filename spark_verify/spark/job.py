@@ -66,7 +66,7 @@ WARM_UP: Final = Check(
 def findings(
     spark: SparkSession, runs: Sequence[Path], checks: Sequence[Check]
 ) -> list[FindingRow]:
-    """What the checks find in the runs, in one Spark action; damage of the directories first.
+    """The findings of the checks in the runs, in one Spark action; damage of the directories first.
 
     The session is one of `spark_verify.spark.session`. Raises InputError for a path that is no run
     directory.

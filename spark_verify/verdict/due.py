@@ -145,7 +145,7 @@ class RunAtHand:
 
     @property
     def promotions(self) -> Sequence[LogPromotion]:
-        """Of all partitions."""
+        """The promotions of all partitions."""
         return [p for found in self.planned.promotions.values() for p in found]
 
 
@@ -182,7 +182,7 @@ def _due_by_scenario(check: Check, at_hand: RunAtHand) -> Sequence[tuple[str, st
 
 
 def no_readers(check: Check, scenario: Scenario) -> str:
-    """Which readers a check judges that the scenario does not have; empty if it has them, or the
+    """The readers that a check judges and the scenario does not have; empty if it has them, or the
     check judges none.
 
     Without readers of committed records, a relay, a share group or a program may still be one.

@@ -513,12 +513,12 @@ class Judgement:
 
     @property
     def checks(self) -> Sequence[CheckResult]:
-        """What each check examined and found."""
+        """The examined counts and the findings of each check."""
         return self.judged.checks
 
     @property
     def failovers(self) -> Sequence[Failover]:
-        """What each failover cost."""
+        """The cost of each failover."""
         return self.judged.failovers
 
     @cached_property

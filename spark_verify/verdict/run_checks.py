@@ -102,9 +102,9 @@ def limits(reader: RunReader, replicas: Sequence[CapturedReplica]) -> Sequence[s
 
 @dataclass(slots=True)
 class Done:
-    """What a run did, counted row by row. `promised` rows have an
-    acknowledgement or end a commit; `last_read` is when a poll last returned anything;
-    `asked_for` are transactions and producer ids, where a client had or wanted any.
+    """The activity of a run, counted row by row. `promised` rows have an acknowledgement or end a
+    commit; `last_read` is when a poll last returned anything; `asked_for` are transactions and
+    producer ids, where a client had or wanted any.
 
     `clients` are the producer incarnations by their number, each client's in the order in which
     they began. `answered` operations returned; `failed` counts those that did not succeed, by their

@@ -26,7 +26,7 @@ BUDGET: Final = "allowed_at_most"
 than this."""
 IN_ALL: Final = "in_all"
 _OF_RECORDS: Final = ("partition", "beginning")
-"""What holds records is counted, and not those."""
+"""Things that hold records: they are counted, and their records are not."""
 _WORDS: Final = frozenset(
     {"the", "on", "two", "no", "producer", "outputs", "broker", "brokers", "observers"}
 )
@@ -299,7 +299,7 @@ def _difference(anomaly: Anomaly) -> str:
 
 
 def _observers(evidence: Mapping[str, object], names: SentenceNames) -> str:
-    """Which observer saw which of two records, in words."""
+    """The record that each observer saw, in words."""
     seen = evidence.get("seen")
     rows = [each for each in seen if isinstance(each, Mapping)] if isinstance(seen, list) else []
     return (

@@ -1,2 +1,2 @@
-"""What the discussion of KIP-1279 (Cluster Mirroring) claims, on stock brokers with the shadow
+"""Claims from the discussion of KIP-1279 (Cluster Mirroring), on stock brokers with the shadow
 mirror or on the wire."""

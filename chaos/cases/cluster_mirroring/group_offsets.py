@@ -151,7 +151,7 @@ def group_clash(bench: Bench, *, same_id: bool) -> Observation:
 
 
 def _type(asked: Wire, group: str) -> str:
-    """What a check before the failover would see: ListGroups says of which type the group is
+    """The answer that a check before the failover would get: ListGroups names the type of a group
     (KIP-848, version 5)."""
     m = messages.request("list_groups", 5)
     found = asked.call("list_groups", 5, m.ListGroupsRequest(states_filter=(), types_filter=()))
@@ -166,7 +166,7 @@ TAIL: Final = 100
 OF_B: Final = 200
 """Records that are written to B once it was promoted."""
 PROCESSED: Final = 30
-"""Of those the ones that the group has processed at B."""
+"""Records of B that the group has processed there."""
 SYNCS: Final = 10.0
 """Seconds in which offsets of groups are synced several times: there is a refresh every two."""
 OWNER: Final = "case"

@@ -15,8 +15,7 @@ FIRST_HOP, SECOND_HOP = "cluster-of-A", "cluster-of-B"
 
 
 def _ids(formula: str, own: int) -> dict[str, int]:
-    """Who -> id on C, where A's, B's and C's own producer each drew `own` from their own
-    cluster."""
+    """The id on C of A's, B's and C's own producer; each drew `own` from its own cluster."""
     hops: dict[str, tuple[Formula, Formula]] = {
         "keep": (lambda pid: pid, lambda pid: pid),
         "negate": (negate, negate),

@@ -92,7 +92,7 @@ def outcome_split(bench: Bench, *, open_at_the_failover: bool) -> Observation:
 
 
 PARTITIONS: Final = 12
-"""So many that some are led by the broker that keeps their states, too."""
+"""Enough partitions that the broker that keeps their states also leads some of them."""
 ENDED_WITHIN: Final = 30.0
 
 

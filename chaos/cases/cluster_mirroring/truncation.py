@@ -79,7 +79,7 @@ def unclean_election(bench: Bench, *, unclean: bool) -> Observation:
 
 
 BATCHES: Final = 20_000
-"""Of one record each, below the truncation: producer state is rebuilt from all of them."""
+"""Batches of one record each, below the truncation: producer state is rebuilt from all of them."""
 OPEN: Final = 20
 TAIL: Final = 100
 """Records that A alone has, behind the end of the transaction."""

@@ -95,8 +95,8 @@ PAUSED: Final = "PAUSED"
 SEEN_WITHIN: Final = 5.0
 """Seconds in which a verb that was refused takes effect, or does not."""
 _CLOSED: Final = "Unexpected exception during send, closing connection"
-"""What a broker logs when it closes a connection because a second answer is to be sent while the
-first one still is."""
+"""A broker logs this when it closes a connection because a second answer is to be sent while it
+still sends the first one."""
 
 
 @case(
@@ -196,7 +196,7 @@ def half_promoted(bench: Bench, *, spread: bool) -> Observation:
 
 
 def _answers(mirror: BranchMirror) -> Counter[str]:
-    """What stop is answered, how often, until it is accepted."""
+    """The answers to stop until it is accepted, with their number."""
     answers: Counter[str] = Counter()
 
     def accepted() -> bool:
@@ -218,7 +218,8 @@ WATCHED: Final = 20.0
 
 @case("KIP-1279-created-anew", PAIR, claim={"anew": True}, control={"anew": False})
 def created_anew(bench: Bench, *, anew: bool) -> Observation:
-    """Nobody asks to start the mirror a second time."""
+    """A deleted mirror that is created again with its old name, and not started, mirrors its old
+    topics again."""
     topic = bench.topic()
     bench.write(topic, [b"of A"] * 5)
     with branch_mirror(bench, topic) as mirror:

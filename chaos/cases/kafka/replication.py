@@ -57,7 +57,7 @@ class Change:
 
 
 def changes(log: Iterable[ReferenceBatch], topic: str) -> list[Change]:
-    """What the log says of brokers, and of the leader of a topic's first partition."""
+    """The entries of the log about brokers, and about the leader of a topic's first partition."""
     topic_id = b""
     found: list[Change] = []
     for record in records(log):

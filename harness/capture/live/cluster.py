@@ -99,8 +99,8 @@ class GivenUp(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedBatches:
-    """What was given from an offset on. `diverges`: what was read before is not there;
-    `preferred`: the replica that has it instead, -1 if there is none."""
+    """The answer to a fetch from one offset on. `diverges`: the log differs from what was read
+    before; `preferred`: the replica to read instead, -1 if there is none."""
 
     error: Message
     data: memoryview
@@ -194,7 +194,8 @@ class LiveCluster:
     def fetch(
         self, partition: TopicPartition, offset: int, *, most: int, epoch: int
     ) -> FetchedBatches:
-        """What the leader has from `offset` on; `epoch` is that of the batch before, -1 for none.
+        """Fetches from the leader from `offset` on; `epoch` is that of the batch before, -1 for
+        none.
 
         Raises Unanswered, AuthenticationRefused, and GivenUp for an error that does not pass.
         """
@@ -214,7 +215,7 @@ class LiveCluster:
     def fetch_from(
         self, broker: int, partition: TopicPartition, offset: int, *, most: int, epoch: int
     ) -> FetchedBatches:
-        """What one broker gives of a partition, whoever leads. Raises as `fetch`."""
+        """Fetches a partition from one broker, whoever leads. Raises as `fetch`."""
         if broker not in self._addresses:
             raise Unanswered(f"broker {broker} is not in the cluster")
         peer = self._peer(self._addresses[broker])
@@ -267,7 +268,7 @@ class LiveCluster:
 
     @property
     def brokers(self) -> Sequence[int]:
-        """Those that are up, by the last metadata."""
+        """The brokers that are up, by the last metadata."""
         return sorted(self._addresses)
 
     def leader(self, partition: TopicPartition) -> int:

@@ -324,7 +324,7 @@ _MOST_NAMED: Final = 3
 
 
 class ShowsProgress(Protocol):
-    """What shows progress (`linkflap.report.progress.Progress`). Called from several threads."""
+    """Shows progress (`linkflap.report.progress.Progress`). Called from several threads."""
 
     def phase(self, name: str, /) -> None: ...
     def note(self, text: str, /) -> None: ...
@@ -571,7 +571,7 @@ def _write(
 
 
 def _missing(copies: Sequence[Copied]) -> str:
-    """What was not read, in one sentence; empty when everything was."""
+    """One sentence about the part that was not read; empty when everything was read."""
     torn: dict[tuple[str, str], list[str]] = defaultdict(list)
     for c in copies:
         if not c.complete:

@@ -69,8 +69,8 @@ def end_of(headers: Headers) -> int:
 
 
 def journal(tp: TopicPartition, headers: Headers) -> JournalPartition | None:
-    """What a stop appended to a log; None when there is no reset record. `mirrored` is where the
-    destination's own records begin."""
+    """The records that a stop appended to a log; None when there is no reset record. `mirrored` is
+    where the destination's own records begin."""
     mirrored = promotion_offset(headers)
     if mirrored is None:
         return None
@@ -93,7 +93,7 @@ def journal(tp: TopicPartition, headers: Headers) -> JournalPartition | None:
 
 
 def journal_rows(logs: Mapping[TopicPartition, Headers]) -> tuple[JournalPartition, ...]:
-    """What a stop appended, for each log with a reset record."""
+    """The records that a stop appended, for each log with a reset record."""
     return tuple(
         found for tp, headers in logs.items() if (found := journal(tp, headers)) is not None
     )

@@ -41,7 +41,7 @@ _NAMED: Final = 4
 def lacking(
     replicas: Mapping[int, Collection[int]], held: Mapping[int, Collection[TopicPartition]]
 ) -> list[str]:
-    """Which brokers lack replicas of the state topic, in words. `replicas`: partition -> its
+    """Names the brokers that lack replicas of the state topic. `replicas`: partition -> its
     brokers; `held`: broker -> its replicas."""
     missing: dict[int, list[int]] = {}
     for partition, brokers in sorted(replicas.items()):

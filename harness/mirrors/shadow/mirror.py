@@ -365,8 +365,8 @@ def taken_topics(notes: JournalNotes, *, but: str) -> dict[str, settings.TakenTo
 
 
 class ShadowMirror(MirrorBase, ShadowProcess):
-    """Its methods may be called from several threads. Raises InputError for an unknown option or
-    value."""
+    """The kind `shadow`. Its methods may be called from several threads. Raises InputError for an
+    unknown option or value."""
 
     def __init__(
         self,

@@ -223,7 +223,7 @@ def write(config: Config, folder: Path) -> None:
 
 
 def control_token(folder: Path) -> str:
-    """What every command to the shadow of this folder must have. Raises OSError where none was
+    """The token of every command to the shadow of this folder. Raises OSError where none was
     started."""
     return (folder / TOKEN).read_text(encoding="ascii")
 

@@ -413,7 +413,8 @@ class Source:
             self._readers.leave(tp)
 
     async def _word(self, partition: Partition, connection: Connection) -> LogDivergence | None:
-        """What one replica shows of the log that was read; None when it shows nothing useful."""
+        """The part that one replica shows of the log that was read; None when it shows nothing
+        useful."""
         data = await self._requests.look(partition, connection, partition.position)
         if data is None:
             return None

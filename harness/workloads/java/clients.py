@@ -224,8 +224,8 @@ class ProducerHandles:
         return futures, self._h.as_a("java.lang.Runnable", clear).run
 
     def outcomes(self, futures: Handle) -> list[str]:
-        """What became of each record: its offset, `!` and the exception, or nothing while it is not
-        known."""
+        """The outcome of each record: its offset, `!` and the exception, or nothing while it is
+        unknown."""
         return str(self._outcomes.apply(futures)).split(BETWEEN)
 
     def _reporting(self) -> Handle:

@@ -129,8 +129,8 @@ def other_endings(
 
 
 def changes_of(source: Replica, destination: Replica, row: int) -> Mapping[str, object]:
-    """Which records of a batch differ, where it was looked into; none: it is packed in another
-    way."""
+    """The records of a batch that differ, if the batch was decoded; none: the batch is packed in
+    another way."""
     base = int(destination.batches.base_offset[row])
     last = int(destination.batches.last_offset[row])
     looked_into = (source.parts.offset >= base) & (source.parts.offset <= last)
@@ -230,7 +230,8 @@ def crc_as_mapped(crc: Ints, length: Ints, source: Ints, destination: Ints) -> I
 
 @cache
 def _zero_bytes(power: int) -> NDArray[np.uint32]:
-    """What 2^power bytes of zero make of a CRC's state, as four tables: one for each byte of it."""
+    """The effect of 2^power bytes of zero on a CRC's state, as four tables: one for each byte of
+    the state."""
     if power:
         half = _zero_bytes(power - 1)
         return np.stack([_shifted(half, table) for table in half])

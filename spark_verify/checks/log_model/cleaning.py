@@ -82,8 +82,8 @@ class MissingRecords:
 
 
 class Cleaned:
-    """What a cleaner may have removed from one log. The known contents are those of the cluster's
-    replicas, and of the other end of a mirror at the same offsets.
+    """The records that a cleaner may have removed from one log. The known contents are those of the
+    cluster's replicas, and of the other end of a mirror at the same offsets.
 
     The checkpoint `upto` is how far the cleaner came: below it, later records replace earlier ones.
     The cleaner may have come further, if its broker was captured or killed before the next
@@ -428,8 +428,8 @@ def by_content(view: PartitionView) -> bool:
 def deleted_behind(
     view: PartitionView, mirrored_range: MirroredRange, destination: Log, behind: Ints, older: int
 ) -> Ints:
-    """Of the out-of-order positions `behind`, those that may have arrived before the mirror began
-    again; `older` records precede the first one.
+    """The out-of-order positions of `behind` that may have arrived before the mirror began again;
+    `older` records precede the first one.
 
     A log that lost its beginning may now begin among records that were mirrored again, with the
     first copies deleted. As in `unsettled_payloads`, the deleted part had at most as many different
@@ -473,8 +473,8 @@ def cleaned_at_destination(
     sequence: Ints,
     arrived_at: Ints,
 ) -> Cleared:
-    """What the destination's cleaner may have taken, among the records that the source sent and
-    the destination lacks.
+    """The records that the destination's cleaner may have taken, among those that the source sent
+    and the destination lacks.
 
     If the mirror keeps offsets, those are all records below the checkpoint: `record-equality`
     compares them. A planned failover waits until every record has arrived. Otherwise a record
@@ -537,8 +537,8 @@ def cleaned_at_source(
     mirrored: Ints,
     sent_at: Ints,
 ) -> Cleared:
-    """What the source's cleaner may have taken, among the mirrored records that the source lacks.
-    `sent_at` are offsets at the source, or -1."""
+    """The records that the source's cleaner may have taken, among the mirrored records that the
+    source lacks. `sent_at` are offsets at the source, or -1."""
     upto = cleaned_up_to(view, source)
     asked = _below(sent_at, upto, upto)
     lacking = _Lacking(

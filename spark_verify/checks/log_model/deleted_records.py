@@ -151,8 +151,8 @@ def _taken(
 
 
 def _others(view: PartitionView, generation: LogGeneration, log: Log, sent: _Sent) -> _Sent:
-    """What a log lacks of all that clients wrote to it, or may have. Where a mirror keeps offsets,
-    also what it brought of what clients wrote to other clusters."""
+    """The records that clients wrote to a log, or may have, and that the log lacks. Where a mirror
+    keeps offsets, also what it brought of what clients wrote to other clusters."""
     every_one = [sent]
     for other in every(view) if view.guarantee.offsets_kept else ():
         owned = [e for e in generation.eras if e.source and e.owner == other.cluster]
@@ -204,7 +204,7 @@ def _held(replica: Replica, offsets: Ints) -> Bools:
 
 
 def _contents(view: PartitionView, uids: Ints) -> _Contents:
-    """What records have, or had that are gone: as any copy has it, or else as the seed says."""
+    """The contents of records, also of those that are gone: from a copy, or else from the seed."""
     copies = [r.parts for r in view.replicas]
     uid, key, value = (
         together(getattr(c, name) for c in copies) for name in ("uid", "key", "value")

@@ -1,7 +1,6 @@
-"""What readers got, record by record, and of which transaction each was: for aborted and
-uncommitted reads.
+"""The records that readers got, and the transaction of each: for aborted and uncommitted reads.
 
-A payload id says which send it is of, on whatever cluster it was read.
+A payload id names the send of a record, on whatever cluster the record was read.
 """
 
 from __future__ import annotations
@@ -55,12 +54,12 @@ class Delivered:
 def delivered(
     view: PartitionView, generation: LogGeneration, isolation: str | None = "read_committed"
 ) -> Delivered:
-    """What was read in one generation of a log, in one isolation or in any, in time order."""
+    """The reads of one generation of a log, in one isolation or in any, in time order."""
     return columns_of(reads_of(view, generation, isolation))
 
 
 def columns_of(reads: Sequence[Read]) -> Delivered:
-    """What these reads have, record by record."""
+    """The records of these reads."""
     sizes = np.array([len(r.uids) for r in reads], np.int64)
     return Delivered(
         uid=together(r.uids for r in reads),

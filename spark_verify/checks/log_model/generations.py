@@ -515,7 +515,7 @@ def settings_on(view: PartitionView, cluster: str) -> Sequence[Mapping[str, str]
 
 
 def timestamp_types(view: PartitionView, cluster: str) -> Set[str]:
-    """Which types of timestamps this topic may have had on a cluster."""
+    """The types of timestamps that this topic may have had on a cluster."""
     default = view.brokers_config(cluster).get("log.message.timestamp.type", "CreateTime")
     return {way.get("message.timestamp.type", default) for way in settings_on(view, cluster)}
 
@@ -580,13 +580,13 @@ def incomplete(view: PartitionView, log: Log) -> str:
 
 
 def sends_to(view: PartitionView, cluster: str) -> Sends:
-    """What clients sent to a cluster."""
+    """The sends of clients to a cluster."""
     every = Sends.of(view.sends)
     return every.take(every.says("cluster", cluster))
 
 
 def sends_of(view: PartitionView, generation: LogGeneration) -> Sends:
-    """What clients sent to a cluster in one of its generations."""
+    """The sends of clients to a cluster in one of its generations."""
     there = sends_to(view, generation.cluster)
     return there.take(
         numbers_at(generations(view)[generation.cluster], there.column("invoked"))
@@ -595,9 +595,8 @@ def sends_of(view: PartitionView, generation: LogGeneration) -> Sends:
 
 
 def reads_in(view: PartitionView, generation: LogGeneration) -> Sequence[Read]:
-    """What readers of a cluster did in one of its generations; a poll while it was truncated may
-    have a part in two (`reversals`).
-    """
+    """The polls of readers of a cluster in one of its generations; a poll while it was truncated
+    may have a part in two (`reversals`)."""
     return _in(view, generation, view.reads)
 
 

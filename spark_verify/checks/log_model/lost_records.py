@@ -93,7 +93,8 @@ class _Going:
 def passed(
     rows: Sequence[Read], truncations: Truncations, before: Sequence[Read] = ()
 ) -> Iterator[Passed]:
-    """What one consumer passed; its rows are of one log generation, in the order of their return.
+    """The records that one consumer passed; its rows are of one log generation, in the order of
+    their return.
 
     `before`: the consumer's rows in earlier generations since it was last moved, below the
     truncation.

@@ -55,11 +55,11 @@ class Outcomes:
 
 
 def outcomes(view: PartitionView, generation: LogGeneration, *, earlier: bool = True) -> Outcomes:
-    """What clients were acknowledged in this log generation, and before it as far as no truncation
-    since then removed it.
+    """The records that were acknowledged to clients in this log generation, and before it as far as
+    no truncation since then removed them.
 
-    What was acknowledged below a truncation is still there, unless its transaction ended above it:
-    then the next owner ended it.
+    A record that was acknowledged below a truncation is still there, unless its transaction ended
+    above it: then the next owner ended it.
     """
     mine = generations(view)[generation.cluster]
     there = sends_to(view, generation.cluster)

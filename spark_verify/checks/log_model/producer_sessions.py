@@ -1,4 +1,4 @@
-"""Which cluster's producers continue with an id behind a reset of the partition's producer state
+"""The cluster whose producers continue with an id behind a reset of the partition's producer state
 (KIP-1279, MIRROR_PID_RESET).
 
 A mirror that ends appends a reset: the clients of another cluster wrote what follows, and the

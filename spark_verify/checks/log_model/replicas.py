@@ -211,7 +211,7 @@ def _uids(model: Replica, first: int, last: int) -> list[int]:
 
 
 def _producers(model: Replica, other: Replica, base: int) -> dict[str, object]:
-    """What else of the batch's header differs."""
+    """The other fields of the batch's header that differ."""
     one, two = (int(np.flatnonzero(r.batches.base_offset == base)[0]) for r in (model, other))
     return {
         name: [int(getattr(r.batches, name)[row]) for r, row in ((model, one), (other, two))]

@@ -193,8 +193,8 @@ class _Again:
         return Origin(how="not", index=self._best[0], position=self._best[1])
 
     def _hidden_beginning(self) -> bool:
-        """What the destination deleted was the source's first `copied` records, and the deleted
-        ones of the source that are needed for the rest."""
+        """The destination deleted the source's first `copied` records, and those deleted records of
+        the source that the rest needs."""
         copied = self._begins(min(self._hidden, len(self._theirs)))
         while copied >= 0 and self._steps <= _MOST_STEPS:
             needed = self._needed(0, copied, set(), min(self._deleted, self._hidden - copied))
@@ -213,8 +213,8 @@ class _Again:
         return max((n for n in range(most + 1) if self._theirs[n : n + 1] == [first]), default=-1)
 
     def _begun_in_deleted(self) -> bool:
-        """What came first are records that the source has deleted, no more than that; and then its
-        first one."""
+        """The first records are ones that the source has deleted, no more than it deleted; the
+        source's first record follows."""
         known, coincidences = set[int](), 0
         for index, content in enumerate([*self._ours, None]):
             # Until the source's first record comes, it is the same when the mirror got so far.

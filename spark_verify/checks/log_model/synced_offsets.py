@@ -82,8 +82,8 @@ def _rows(replica: Replica) -> list[list[object]]:
 
 
 def mapped(view: PartitionView, compared: Hop) -> Iterator[PartialFinding]:
-    """What offsets of the source map to on the destination of a mirrored range, where groups were
-    seen to read."""
+    """Maps offsets of the source to the destination of a mirrored range, where groups were seen to
+    read."""
     if not (view.groups or any(r.group for r in view.reads)):
         return
     there, replica = compared.mirrored_range.destination, compared.destination.replica
@@ -196,8 +196,8 @@ class _Judged:
 
 
 def _may_end(one: Mapping[str, Any], offset: int) -> bool:
-    """What was truncated may have ended anywhere behind that, and right there, also where a batch
-    was written over it since."""
+    """Whether a batch may end at `offset`. At or behind a truncation any offset may, also where a
+    batch was written over it since."""
     if not one["ends_known"] or offset <= one["start"] or offset >= one["truncated"]:
         return True
     index = int(np.searchsorted(one["ends"], offset))
@@ -218,7 +218,7 @@ def _by_subject(
 ) -> tuple[
     Mapping[str, list[Mapping[str, Any]]], Mapping[tuple[str, str, int], list[Mapping[str, Any]]]
 ]:
-    """What coordinators wrote, by cluster; what mirrored ranges say, by cluster, topic and
+    """The coordinators' records by cluster, and the mirrored ranges by cluster, topic and
     partition."""
     logs: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     ranges: dict[tuple[str, str, int], list[Mapping[str, Any]]] = defaultdict(list)
@@ -260,7 +260,7 @@ def combine(parts: Sequence[PartialFinding]) -> Iterator[Combined]:
 
 
 _Logs = Mapping[str, Sequence[Mapping[str, Any]]]
-"""What the logs of group coordinators have, by cluster."""
+"""The contents of the group coordinators' logs, by cluster."""
 
 
 def _has_every(logs: _Logs, cluster: str) -> bool:

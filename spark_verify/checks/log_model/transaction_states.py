@@ -1,4 +1,4 @@
-"""Which state of a transactional id may follow which in `__transaction_state` (KIP-98, KIP-360,
+"""The order of the states of a transactional id in `__transaction_state` (KIP-98, KIP-360,
 KIP-890).
 
 A coordinator writes a state before it acts on it, and a new coordinator begins with the last state
