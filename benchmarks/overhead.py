@@ -98,11 +98,11 @@ def main() -> None:
                 if name == NOW:
                     for phase, each in took.items():
                         phases[phase].append(each)
-            told = (
+            figures = (
                 f"{name} {overhead[name][-1]:.1f} s and {cpu[name][-1]:.1f} CPU s"
                 for name in variants
             )
-            print(f"round {number + 1}: " + ", ".join(told), flush=True)
+            print(f"round {number + 1}: " + ", ".join(figures), flush=True)
     print("\nseconds outside the fault windows, medians:")
     for phase, values in phases.items():
         print(f"  {phase:30} {statistics.median(values):6.1f}")
