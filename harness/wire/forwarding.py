@@ -9,11 +9,15 @@ Flow control works end to end: if one side does not read, the other is not read 
 holds at most what one read returns, asyncio's own limit, and what has arrived of an incomplete
 frame that the observer wants. If these frames take more than `MOST_HELD` over all connections, the
 connection with the longest one ends.
+
+While a broker refuses connections, the forwarder refuses them too: for clients a connection that
+ends at once is something else. An idle connection to each broker shows its end.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import resource
@@ -21,7 +25,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,6 +42,8 @@ MOST_HELD: Final = 1 << 30
 """How many bytes of frames that are not complete yet may be in memory, over all connections."""
 _BACKLOG: Final = 4096
 """How many connections may wait to be accepted. The kernel takes no more than its own limit."""
+_AGAIN: Final = 0.1
+"""Seconds between two attempts to connect to a broker that refuses connections."""
 _room = memoryview(bytearray(_AT_ONCE))
 """The receive buffer of all sockets: its bytes are forwarded before the next ones are received."""
 
@@ -425,7 +431,8 @@ class Forwarder:
         self.tasks: set[asyncio.Task[None]] = set()
         self.held = 0
         """How many bytes of incomplete frames are in memory."""
-        self._servers: list[asyncio.Server] = []
+        self._servers: dict[int, asyncio.Server] = {}
+        self._following: list[asyncio.Task[None]] = []
 
     async def listen(
         self,
@@ -438,7 +445,9 @@ class Forwarder:
     ) -> None:
         """Forwards connections to `port` on `host` to a broker; `observer` is called for each,
         before a handshake. With `tls` both sides speak TLS."""
-        server = await asyncio.get_running_loop().create_server(
+        loop = asyncio.get_running_loop()
+        listen = partial(
+            loop.create_server,
             lambda: _FromClient(
                 observer(), broker, self._whose, self, None if tls is None else tls.to_broker
             ),
@@ -447,7 +456,26 @@ class Forwarder:
             backlog=_BACKLOG,
             ssl=None if tls is None else tls.to_client,
         )
-        self._servers.append(server)
+        self._servers[port] = await listen()
+        self._following.append(loop.create_task(self._refuse_as(broker, port, listen)))
+
+    async def _refuse_as(
+        self, broker: Address, port: int, listen: Callable[[], Awaitable[asyncio.Server]]
+    ) -> None:
+        """Listens at a port while its broker takes connections."""
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection(*broker)
+                with contextlib.closing(writer):
+                    if not self._servers[port].is_serving():
+                        self._servers[port] = await listen()
+                    await asyncio.sleep(_AGAIN)
+                    with contextlib.suppress(ConnectionError):
+                        while await reader.read(_AT_ONCE):
+                            pass
+            except OSError:
+                self._servers[port].close()
+                await asyncio.sleep(_AGAIN)
 
     def end_connections(self) -> None:
         """Ends the connections of all clients, which have to connect again."""
@@ -471,7 +499,9 @@ class Forwarder:
 
     def close(self) -> None:
         """Takes no more connections."""
-        for server in self._servers:
+        for task in self._following:
+            task.cancel()
+        for server in self._servers.values():
             server.close()
 
 
