@@ -123,7 +123,7 @@ def _rows(path: Path) -> Iterable[StoredResult]:
             )
         if found.shown > found.runs:
             raise InputError(
-                f"{path}, line {index}, tells of a case that showed {found.shown} times in "
+                f"{path}, line {index}, has a case that showed {found.shown} times in "
                 f"{found.runs} runs; remove that line"
             )
         yield found

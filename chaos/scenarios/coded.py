@@ -97,10 +97,10 @@ OPEN: Final = f"{SEEN_ON_BOTH_SIDES} and transactions-ended:10 and open-transact
 first transaction ends."""
 
 
-def source_killed(link: LinkSpec, at: float, id: str = "failover") -> FaultSpec:
+def source_killed(link: LinkSpec, at: float) -> FaultSpec:
     """A forced failover over a link, once transactions are open there."""
     return FaultSpec(
-        id=id,
+        id="failover",
         fault="failover-forced",
         target=link.name,
         at=at,

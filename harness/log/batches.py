@@ -51,8 +51,8 @@ def unwritten(log: ReplicaLog) -> Iterator[SegmentDamage]:
         np.isin(headers.control, (layout.ABORT, layout.COMMIT)),
     )
     rules = (
-        (headers.count < 0, "its header tells of {count} records"),
-        ((headers.count > offsets) & (offsets > 0), "its header tells of {count} records"),
+        (headers.count < 0, "its header counts {count} records"),
+        ((headers.count > offsets) & (offsets > 0), "its header counts {count} records"),
         (marker & ~headers.transactional, "the marker of a transaction that is not transactional"),
         (
             data & headers.transactional & (headers.producer_id == -1),

@@ -289,6 +289,6 @@ def _decode(log: ReplicaLog, parcel: _Parcel, damage: list[SegmentDamage]) -> In
     )  # fmt: skip
     out[5] = np.repeat(b, np.maximum(counts, 0))
     for row in b[~readable].tolist():
-        why = f"not the {headers.count[row]} records its header tells of"
+        why = f"not the {headers.count[row]} records that its header counts"
         damage.append(log.damage_of(row, "unreadable-records", why))
     return out if readable.all() else out[:, np.repeat(readable, np.maximum(counts, 0))]

@@ -146,9 +146,9 @@ def content(path: Path, *, root: Path | None = None, most: int = LARGEST_DOCUMEN
     return found
 
 
-def text(path: Path, *, root: Path | None = None, most: int = LARGEST_DOCUMENT) -> str:
+def text(path: Path, *, most: int) -> str:
     """The content of a file as text; what is not UTF-8 is replaced. Raises OSError."""
-    return content(path, root=root, most=most).decode(errors="replace")
+    return content(path, most=most).decode(errors="replace")
 
 
 def lines(file: BinaryIO) -> Iterator[bytes]:

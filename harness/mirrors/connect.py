@@ -227,7 +227,7 @@ def check_server(
     for answer in (root, plugins):
         if answer.status_code in (401, 403):
             raise InputError(
-                f"{where} does not let linkflap in ({said(answer)}); name a file with username and "
+                f"{where} refuses access ({said(answer)}); name a file with username and "
                 f"password behind its address: {server.url}{{connect.properties}}"
             )
     try:

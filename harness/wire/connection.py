@@ -26,6 +26,7 @@ from linkflap.harness.wire.messages import Buffer, Error, Malformed, Message, Pi
 from linkflap.harness.wire.stream import Stream
 
 _CONNECT_SECONDS: Final = 3.0
+_FORWARDED_WITHIN: Final = 30.0
 
 
 class Connection:
@@ -51,10 +52,11 @@ class Connection:
                 self.close()
                 raise Unanswered(f"{self.address} sent an unreadable answer: {error}") from error
 
-    async def forward(self, frame: Buffer, *, within: float = 30.0) -> memoryview:
+    async def forward(self, frame: Buffer) -> memoryview:
         """The response frame (without length prefix) to a request frame of another client."""
         async with self._turn:
-            return await self._exchange(Pieces((messages.LENGTH.pack(len(frame)), frame)), within)
+            framed = Pieces((messages.LENGTH.pack(len(frame)), frame))
+            return await self._exchange(framed, _FORWARDED_WITHIN)
 
     async def _exchange(self, framed: Buffer | Pieces, within: float) -> memoryview:
         try:

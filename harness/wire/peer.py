@@ -28,6 +28,7 @@ from linkflap.harness.wire.access import (
 from linkflap.harness.wire.messages import Malformed, Message
 
 _PIECE: Final = 1 << 20
+_WITHIN: Final = 10.0
 _END: Final = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 """The system's event for a connection that the other side has closed; without POLLRDHUP, only for
 one that was reset."""
@@ -155,16 +156,16 @@ class Peer:
         self._path: BlockingConnection | None = None
         self._versions: Mapping[int, range] = {}
 
-    def call(self, api: str, version: int, body: Message, *, within: float = 10.0) -> Message:
+    def call(self, api: str, version: int, body: Message, *, within: float = _WITHIN) -> Message:
         """The body of the response. Raises Unanswered after `within` seconds or when the connection
         broke, and AuthenticationRefused."""
         with self._opened(within) as path:
             return path.ask(api, version, body)
 
-    def takes(self, api: str, version: int, *, within: float = 10.0) -> bool:
+    def takes(self, api: str, version: int) -> bool:
         """Whether the node supports this version of an API. Raises as `call`."""
         key = int(messages.schema(api, version, "request").entity.__api_key__)
-        with self._opened(within):
+        with self._opened(_WITHIN):
             return version in self._versions.get(key, ())
 
     def close(self) -> None:

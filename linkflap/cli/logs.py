@@ -118,7 +118,7 @@ def explain(folder: Path, anomaly: str, as_json: bool) -> int:
     from linkflap.harness.model.history import Operation
     from linkflap.harness.rundir import RunReader
     from linkflap.report.evidence import list_anomalies, write_explanation
-    from linkflap.report.series import label
+    from linkflap.report.timeline import label
     from linkflap.spark_verify.inspect.explain import anomalies_of, recorded
     from linkflap.spark_verify.inspect.explain import explain as look_closer
     from linkflap.spark_verify.verdict.sentences import labels

@@ -45,8 +45,8 @@ from linkflap.harness.model.verdict import Anomaly, Cause, CheckResult, Document
 from linkflap.harness.rundir import Damage, RunReader, write_whole
 from linkflap.report import evidence
 from linkflap.report.document import era_lines, in_short, read
-from linkflap.report.payload import payload, script_safe
-from linkflap.report.series import Series, label, series
+from linkflap.report.page_data import payload, script_safe
+from linkflap.report.timeline import Series, label, series
 from linkflap.topologies.notation import rows
 
 if TYPE_CHECKING:

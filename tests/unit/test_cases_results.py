@@ -200,7 +200,7 @@ def test_a_torn_row_names_the_file_and_the_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("counts", "why"),
     [
-        ({"shown": 5, "runs": 3}, "tells of a case that showed 5 times in 3 runs"),
+        ({"shown": 5, "runs": 3}, "has a case that showed 5 times in 3 runs"),
         ({"shown": -1}, "is no stored result .*shown"),
         ({"shown": 0, "runs": -1}, "is no stored result .*runs"),
         ({"runs": 10**40}, "is no stored result .*runs"),

@@ -109,7 +109,7 @@ def checked(url: str) -> None:
         ((200, {**ROOT, "kafka_cluster_id": "of-a"}), (200, PLUGINS), "with cluster.id of-a, and"),
         ((200, {**ROOT, "version": "3.5.2"}), (200, PLUGINS), "runs Kafka 3.5.2, which cannot"),
         ((200, {**ROOT, "version": "7.5.1-ccs"}), (200, PLUGINS), "it needs 3.6 or later"),
-        ((401, {"message": "User cannot access"}), (401, {}), "does not let linkflap in"),
+        ((401, {"message": "User cannot access"}), (401, {}), "refuses access"),
         ((200, {"hello": "world"}), (200, []), "does not answer as the REST API of a Connect"),
         ((200, []), (404, None), "does not answer as the REST API of a Connect"),
     ],

@@ -4,6 +4,7 @@ raises, and nothing takes more memory than a batch may have."""
 from __future__ import annotations
 
 import gzip
+import random
 import struct
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import cramjam
+import numpy as np
 import pytest
 import zstandard
 from crc32c import crc32c
@@ -30,6 +32,7 @@ from linkflap.harness.log import (
     segments,
 )
 from linkflap.harness.log.codecs import GZIP, LZ4, SNAPPY, XERIAL, ZSTD, CannotInflate, inflate
+from linkflap.harness.log.segments import Bytes
 from tests.command_line import ran
 from tests.kafka_log import (
     ABORT,
@@ -442,8 +445,8 @@ RESET = mirror_pid_reset(0)
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (changed(THREE, count=4), "tells of 4 records"),
-        (changed(THREE, last_delta=1), "tells of 3 records"),
+        (changed(THREE, count=4), "counts 4 records"),
+        (changed(THREE, last_delta=1), "counts 3 records"),
         (changed(THREE, count=-1), "tells of -1 records"),
         (changed(THREE, pid=-1), "of no producer"),
         (changed(DATA[1], attributes=layout.CONTROL), "not transactional"),
@@ -715,3 +718,31 @@ def test_looking_for_the_end_of_a_compressed_batch_takes_little_time(tmp_path: P
     log = _scanned(tmp_path, bytes(wrong))
     assert [d.kind for d in log.damage] == ["impossible-length"]
     assert time.process_time() - began < 5  # 8 where every record is counted
+
+
+def bytes_like_batches(seed: int) -> Bytes:
+    """Bytes like those of a segment: correct, negative, too large and too small lengths; right and
+    wrong magics; torn at the end."""
+    rng, data = random.Random(seed), bytearray()
+    for _ in range(rng.randrange(40)):
+        length = rng.randrange(layout.SMALLEST_LENGTH, 300)
+        batch = bytearray(rng.randbytes(layout.LENGTH_ENDS + length))
+        struct.pack_into(
+            ">i",
+            batch,
+            layout.LENGTH_AT,
+            rng.choice([length] * 30 + [-1, 0, 7, length + 1, 2**31 - 1]),
+        )
+        batch[layout.MAGIC_AT] = rng.choice([layout.MAGIC] * 30 + [0, 1, 255])
+        data += batch
+    return np.frombuffer(bytes(data[: len(data) - rng.choice([0, 0, 1, 50])]), np.uint8)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_batches_are_found_alike_by_the_interpreter_and_by_machine_code(seed: int) -> None:
+    data = bytes_like_batches(seed)
+    for begin, until in [(0, 16 << 20), (0, len(data) // 2)]:
+        plain, plain_end = segments._sound(data, begin, until)
+        quick, quick_end = segments._compiled_sound()(data, begin, until)
+        assert (plain.tolist(), plain_end) == (quick.tolist(), quick_end)
+        assert type(plain_end) is int  # it reads damaged bytes, and damage opens files

@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, FloatRect, Page, sync_playwright
 from linkflap.harness.model.events import Note
 from linkflap.judging.page import about
 from linkflap.report import html
-from linkflap.report.payload import script_safe
+from linkflap.report.page_data import script_safe
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.inspect import log_lanes
 from linkflap.spark_verify.verdict.judge import Judgement

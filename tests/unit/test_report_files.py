@@ -24,10 +24,9 @@ from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.verdict import Anomaly, Document, Verdict
 from linkflap.harness.rundir import RunReader
 from linkflap.report import document as documents
-from linkflap.report import junit, table
-from linkflap.report import payload as drawn_payload
-from linkflap.report.payload import MOST_TEXT, payload, script_safe
-from linkflap.report.series import Mark, ReturnedOperations, Series, series
+from linkflap.report import junit, page_data, table
+from linkflap.report.page_data import MOST_TEXT, payload, script_safe
+from linkflap.report.timeline import Mark, ReturnedOperations, Series, series
 from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration
 from linkflap.spark_verify.inspect import log_lanes
 from linkflap.spark_verify.inspect.log_lanes import Drawn, LanePoints
@@ -553,9 +552,9 @@ def test_the_report_of_a_million_records_has_three_megabytes_at_most(
         busy(recorded), judged, many_lanes(monkeypatch, points), events, ["A", "B"], every_commit()
     )
     assert isinstance(drawn, dict)
-    assert len(drawn["operations"]["start"]) == drawn_payload.MOST_OPERATIONS
-    assert drawn["operations_left_out"] == OPERATIONS - drawn_payload.MOST_OPERATIONS
-    assert len(drawn["marks"]) == drawn_payload.MOST_MARKS
+    assert len(drawn["operations"]["start"]) == page_data.MOST_OPERATIONS
+    assert drawn["operations_left_out"] == OPERATIONS - page_data.MOST_OPERATIONS
+    assert len(drawn["marks"]) == page_data.MOST_MARKS
     assert sum(len(row["text"]) for row in drawn["events"]) <= MOST_TEXT
     assert drawn["events_left_out"] > 0
     size = len(script_safe(drawn))
@@ -571,5 +570,5 @@ def test_operations_that_are_kept_are_of_all_of_the_run(tmp_path: Path) -> None:
     assert (starts[0], starts[-1]) == (0, pytest.approx((OPERATIONS - 1) * 3, abs=100))
     # One in ten has an unknown outcome; as many of them are drawn as of all others.
     assert drawn["operations"]["outcome"].count(2) == pytest.approx(
-        drawn_payload.MOST_OPERATIONS / 2, abs=1
+        page_data.MOST_OPERATIONS / 2, abs=1
     )

@@ -32,8 +32,8 @@ from linkflap.harness.model.verdict import Anomaly, Failover, PromotedPartition
 from linkflap.harness.rundir import RunReader, RunWriter
 from linkflap.report import evidence, html
 from linkflap.report.html import MOST_LINES, excerpts
-from linkflap.report.payload import MOST_EVENTS, script_safe
-from linkflap.report.series import ReturnedOperations, errors, in_words, latency, series
+from linkflap.report.page_data import MOST_EVENTS, script_safe
+from linkflap.report.timeline import ReturnedOperations, errors, in_words, latency, series
 from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.checks.commit_aborted import kernel
 from linkflap.spark_verify.inspect import log_lanes

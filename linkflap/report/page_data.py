@@ -25,7 +25,7 @@ from linkflap.harness.model.events import Event
 from linkflap.harness.model.payload import PROCESS_SHIFT, process_of
 from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.report.document import in_short
-from linkflap.report.series import DrawnWindow, Floats, Ints, Series, in_words
+from linkflap.report.timeline import DrawnWindow, Floats, Ints, Series, in_words
 
 if TYPE_CHECKING:
     from linkflap.spark_verify.inspect.log_lanes import Commits
