@@ -263,6 +263,7 @@ class WireRecorded(OfCluster, frozen=True, kw_only=True):
     written: Mapping[str, tuple[int, int]] | None = None
     deleted: Mapping[str, tuple[int, int]] | None = None
     handshakes_failed: int | None = None
+    forwarded_unread: Mapping[str, int] | None = None
 
 
 class Captured(OfCluster, frozen=True, kw_only=True):

@@ -292,7 +292,8 @@ class Document:
     `by_bytes` says why the verdict rests on bytes (and what readers got) without acknowledgements;
     empty where those were recorded. `allowed` counts, in words, what the guarantee allowed. `cause`
     is the first cause in one sentence. `mostly_failed` says with which error most operations of
-    clients failed; empty unless one did. Anomalies and eras are capped, counts never.
+    clients failed; empty unless one did. `forwarded_unread` counts per cluster, by API and version,
+    the requests of programs that no check needs. Anomalies and eras are capped, counts never.
     """
 
     verdict: Verdict
@@ -314,6 +315,7 @@ class Document:
     by_bytes: str = ""
     allowed: str = ""
     mostly_failed: str = ""
+    forwarded_unread: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def violations(self) -> list[Anomaly]:

@@ -29,7 +29,7 @@ from typing import Final
 
 import msgspec
 
-from linkflap.harness.model.events import ClientDied, Event, HostStall, of_kind
+from linkflap.harness.model.events import ClientDied, Event, HostStall, WireRecorded, of_kind
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.texts import counted as things
 from linkflap.harness.model.topology import INTERNAL_TOPICS
@@ -611,6 +611,11 @@ def judge(
         by_bytes=_unacknowledged(run) if foreign or not run.recorded else "",
         allowed=allowed_in_words(anomalies, named),
         mostly_failed=done.mostly_failed,
+        forwarded_unread={
+            report.cluster: report.forwarded_unread
+            for report in of_kind(events, WireRecorded)
+            if report.forwarded_unread
+        },
     )
     return Judgement(folder=folder, anomalies=anomalies, judged=document)
 

@@ -246,6 +246,15 @@ def test_client_processes_that_ended_have_a_table_of_their_own(tmp_path: Path) -
     assert "Client processes that ended" not in Page(html.page(folder, document(folder))).text
 
 
+def test_requests_that_no_check_needs_are_listed_by_api_and_version(tmp_path: Path) -> None:
+    folder = Recorded(tmp_path / "run", seconds=1.0).write().close()
+    counts = {"B": {"<b> v3": 1, "Heartbeat v4": 1200}}
+    text = Page(html.page(folder, document(folder) | {"forwarded_unread": counts})).text
+    assert "1,201 requests of programs to B were forwarded unread" in text
+    assert "Heartbeat v4 1,200 <b> v3 1" in text
+    assert "forwarded unread" not in Page(html.page(folder, document(folder))).text
+
+
 def test_events_for_which_there_is_no_room_are_counted(tmp_path: Path) -> None:
     def left_out(name: str, notes: int) -> int:
         recorded = Recorded(tmp_path / name, seconds=1.0).write()

@@ -2,7 +2,8 @@
 history.
 
 Requests are decoded with the schemas of `harness.wire.messages`. What the history does not need is
-forwarded unread. What it needs and cannot decode is forwarded too, and counted by API and version.
+forwarded unread. What it needs and cannot decode is forwarded too. Each is counted by API and
+version.
 
 The history has what the client asked and the answer that the client got. While a fault changes
 messages (`harness.model.interference`), requests that it may choose are held back until they are
@@ -118,8 +119,10 @@ class WireConnection:
 
     def _wants_request(self, head: bytes) -> Wanted:
         self._report.requests += 1
-        api, _, _ = REQUEST_HEAD.unpack(head)
+        api, version, _ = REQUEST_HEAD.unpack(head)
         self._interferences.saw(api)
+        if api not in self._apis:
+            self._report.forwards_unread(api, version)
         if self._interferences.may(api) or self._interferences.counts(api) or self._muted:
             return "keep"
         return "read" if api in self._apis else "pass"

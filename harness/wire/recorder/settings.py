@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from kio.schema.index import api_key_map
 
 from linkflap.harness.model.interference import Interference, Requests
 from linkflap.harness.wire.forwarding import Tls
+from linkflap.harness.wire.messages import api_name
 
 SETTINGS: Final = "recorder.json"
 REPORT: Final = "report.json"
@@ -77,9 +79,10 @@ class Report(msgspec.Struct, kw_only=True):
     `written`: for each topic, when a batch was first asked to be written to it, and when one was
     first accepted (ns; 0: never). `deleted`: for each topic, how many requests to delete it had no
     certain answer, and how many were carried out. `unread`: requests and answers that matter and
-    could not be read, by their API and version; `passed`: connections that were not Kafka's from a
-    point on, by the reason. `handshakes_failed`: connections that ended before their TLS handshake
-    was complete."""
+    could not be read, by their API and version; `forwarded_unread`: requests that the history does
+    not need, by their API and version; `passed`: connections that were not Kafka's from a point on,
+    by the reason. `handshakes_failed`: connections that ended before their TLS handshake was
+    complete."""
 
     connections: int = 0
     handshakes_failed: int = 0
@@ -95,11 +98,18 @@ class Report(msgspec.Struct, kw_only=True):
     deleted: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     unread: dict[str, int] = msgspec.field(default_factory=dict)
     passed: dict[str, int] = msgspec.field(default_factory=dict)
+    forwarded_unread: dict[str, int] = msgspec.field(default_factory=dict)
 
     def unreadable(self, what: str) -> bool:
         """Counts one more of what could not be read. Returns whether it is the first of its
         kind."""
         return _counted(self.unread, what)
+
+    def forwards_unread(self, api: int, version: int) -> None:
+        """Counts one more request that the history does not need. `api`: its key, of any value."""
+        name = api_key_map.get(api)
+        known = api_name(name) if name is not None else f"API {api}"
+        _counted(self.forwarded_unread, f"{known} v{version}")
 
     def passes(self, reason: str) -> None:
         """Counts one more connection that is not Kafka's from a point on."""

@@ -522,6 +522,15 @@ def test_recording_without_acknowledgements_is_judged_by_bytes(tmp_path: Path) -
     assert result(judgement, "lost-write").verdict is Verdict.NOT_DUE
 
 
+def test_requests_that_no_check_needs_are_counted_and_leave_the_verdict(tmp_path: Path) -> None:
+    forwarded = {"ApiVersions v4": 2, "API 999 v3": 1}
+    judgement = wired(tmp_path / "run", (0, 1, 0), forwarded_unread=forwarded)
+    assert judgement.document["forwarded_unread"] == {"A": forwarded}
+    bare = wired(tmp_path / "bare", (0, 1, 0))
+    assert bare.document["forwarded_unread"] == {}
+    assert [judgement.checks, judgement.judged.reason] == [bare.checks, bare.judged.reason]
+
+
 def test_requests_that_the_recorder_could_not_read_make_the_run_unknown(tmp_path: Path) -> None:
     judgement = wired(tmp_path / "unread", (0, 1, 0), unread={"produce v99": 3})
     recording = result(judgement, "recording")
