@@ -447,7 +447,7 @@ RESET = mirror_pid_reset(0)
     [
         (changed(THREE, count=4), "counts 4 records"),
         (changed(THREE, last_delta=1), "counts 3 records"),
-        (changed(THREE, count=-1), "tells of -1 records"),
+        (changed(THREE, count=-1), "counts -1 records"),
         (changed(THREE, pid=-1), "of no producer"),
         (changed(DATA[1], attributes=layout.CONTROL), "not transactional"),
     ],
