@@ -248,6 +248,8 @@ def _apart(mine: Operation, wire: Operation) -> str:
     said, seen = _ended(mine), _ended(wire)
     if said == seen or mine.kind != "transaction":
         return "" if mine.kind == wire.kind else "another kind of operation"
+    if mine.phase == "invoke" and mine.ending != "abort" == wire.ending:
+        return "an abort that its client had not planned, and did not write down"
     return {
         ("commit fail", "open info"): "a commit that was never asked for, as its client was fenced",
         ("commit info", "commit ok"): "an end whose answer its client did not hear",
