@@ -106,8 +106,8 @@ def keep(judgement: Judgement, rows: Sequence[FindingRow], folder: Path) -> Judg
 
 
 def with_inputs(run: Path, checks: Sequence[Check]) -> list[Check]:
-    """The checks that can be made of what a run directory has: of logs without a history not every
-    one."""
+    """The checks that can be made with the content of a run directory: of logs without a history
+    not every one."""
     of = RunReader(run).run
     guarantee = of.scenario.mirror.guarantee
     return [check for check in checks if check.runs_on(guarantee, recorded=of.recorded)]

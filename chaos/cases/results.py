@@ -237,7 +237,7 @@ def run_missing(
     benches: runner.Benches,
     report: runner.Report,
 ) -> Iterator[int]:
-    """Plays the cases of which `folder` has too few runs, or all of them `again`; yields the exit
+    """Plays the cases that have too few runs in `folder`, or all of them `again`; yields the exit
     code of each. Cases with the same clusters follow one another, so that they can share these."""
     stored = {} if again else tallies(load(folder))
     for case, variant in sorted(cases, key=lambda one: (one[1].kafka, repr(one[0].topology))):

@@ -70,8 +70,7 @@ class Benches:
         self._ends.close()
 
     def bench(self, case: Case, variant: Variant) -> Bench:
-        """A deployment of what the case wants, and clean. Raises LinkflapError when it cannot be
-        started."""
+        """A clean deployment that fits the case. Raises LinkflapError when it cannot be started."""
         key = case.on(variant.kafka), variant.kafka, variant.transactions
         if self._bench is None or self._key != key or self._runs >= _RUNS_PER_DEPLOYMENT:
             self.drop()

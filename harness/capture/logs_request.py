@@ -85,7 +85,8 @@ class LogsRequest:
 
 
 def check_ids(ids: Mapping[str, str]) -> None:
-    """Raises InputError for two clusters with the same id; one of which it is unknown has none."""
+    """Raises InputError for two clusters with the same id; a cluster whose id is unknown has an
+    empty one."""
     names: dict[str, str] = {}
     for name, id_ in ids.items():
         if (other := names.setdefault(id_, name)) != name and id_:

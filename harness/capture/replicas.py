@@ -173,7 +173,7 @@ def _thinned(folder: Path) -> int:
 
 
 def _unfinished(folder: Path, high_watermark: int) -> int:
-    """Bytes of the batch at the end of a copy of which only the beginning was written; 0 where
+    """Bytes of a batch at the end of a copy that has only the beginning of the batch; 0 where
     something below the high watermark is missing, which is no batch in the making."""
     paths = sorted(folder.glob("*.log"))
     if not paths:

@@ -201,8 +201,8 @@ def runs(segment: Segment, damage: list[SegmentDamage]) -> Iterator[BatchRun]:
     at once; what is wrong goes to `damage`.
 
     Batches are read into one buffer, because mapping a file page by page costs more than copying
-    it. A zero-filled tail is preallocation and no damage. A torn batch of which only the leading
-    zeros of its offset were written, at most seven bytes, looks the same.
+    it. A zero-filled tail is preallocation and no damage. A torn batch that has only the leading
+    zeros of its offset, at most seven bytes, looks the same.
     """
     data = segment.data.data
     size = len(data)
@@ -319,7 +319,7 @@ def _resumed(
 
 
 def _true_end(segment: Segment, begin: int, sound: Sound) -> int:
-    """The end of a batch of which only the length is wrong, and so the begin of the next batch; -1
+    """The end of a batch in which only the length is wrong, and so the begin of the next batch; -1
     if not certain.
 
     The CRC-32C must be right up to that end, and at no other candidate: a producer may have put

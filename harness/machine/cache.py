@@ -194,7 +194,7 @@ def _partial_of(final: Path) -> Path:
 
 
 class BegunEntry:
-    """An entry of the cache that is made beside other work, for which nobody waits."""
+    """An entry of the cache that is made beside other work; no caller waits for it."""
 
     def __init__(self, final: Path, lock: FileLock) -> None:
         self._final, self._lock, self.folder = final, lock, _partial_of(final)

@@ -50,7 +50,7 @@ def owner_label(owner: Identity) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """Names of what was removed; a sentence for each thing that is still there."""
+    """Names of the removed objects; a sentence for each thing that is still there."""
 
     removed: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)

@@ -166,7 +166,7 @@ _FIRST_WITH_AOT: Final = 25
 
 
 def with_archive(java: Java, archive: Path | None) -> list[str]:
-    """Options with which a JVM uses an archive."""
+    """Options that make a JVM use an archive."""
     if archive is None:
         return []
     if java.major >= _FIRST_WITH_AOT:
@@ -175,7 +175,7 @@ def with_archive(java: Java, archive: Path | None) -> list[str]:
 
 
 def writing_archive(java: Java, archive: Path) -> list[str]:
-    """Options with which a JVM writes an archive when it exits normally."""
+    """Options that make a JVM write an archive when it exits normally."""
     if java.major >= _FIRST_WITH_AOT:
         return [f"-XX:AOTCacheOutput={archive}"]
     return [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off"]

@@ -41,8 +41,8 @@ class MirrorKind:
     `factory` is its class, as module:name. The module is imported only when a mirror is made,
     because the shadow's own process imports this package and needs no factory. `options` reads the
     options of the kind, and raises InputError for unknown ones; `about` describes them for the
-    command line. `sound` are options and those of their values with which runs are expected to be
-    valid; generated scenarios use these.
+    command line. `sound` are options with the values that are expected to give valid runs;
+    generated scenarios use these.
 
     `refusal` returns why the kind cannot play a scenario, None if it can. `without` are faults that
     do not apply to it, and why; `not_in` are runtimes that do not apply, and why.

@@ -63,7 +63,7 @@ SOUND: Final[Mapping[str, tuple[Option, ...]]] = {
     "delivery": ABOUT["delivery"].choices,
     "tasks": (1, 2, 4),
 }
-"""Options and values with which runs are expected to be valid."""
+"""Options with the values that are expected to give valid runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

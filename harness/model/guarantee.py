@@ -23,9 +23,8 @@ ProducerIds = Literal["kept", "negate", "complement", "region", "replaced"]
 """Kept; mapped by a formula of KIP-1279 (`producer_ids`); or replaced by the ids of the mirror's
 own."""
 MAPPED: Final[frozenset[ProducerIds]] = frozenset({"negate", "complement", "region"})
-"""The mappings with which every batch has another producer id, and therefore another CRC, than on
-the source.
-"""
+"""The mappings that give every batch another producer id, and therefore another CRC, than on the
+source."""
 Delivery = Literal["exactly-once", "at-least-once"]
 GroupOffsets = Literal["exact", "translated", "none"]
 """Committed offsets of groups on the destination: the source's, earlier ones of translated offsets
@@ -49,9 +48,9 @@ class Allowance:
     """An anomaly that the guarantee permits, and where that is written (`citation`).
 
     `cluster` and `era` say on which cluster, and of which records; `window` from when to when;
-    `bound` how many at most, counted of what was there. `because` begins the sentence that the
-    report shows. `reach_before` and `reach_after` are seconds around a fault within which its
-    consequences may lie; they apply to the rule `once-per-fault`.
+    `bound` their maximum number, counted in the logs. `because` begins the sentence that the report
+    shows. `reach_before` and `reach_after` are seconds around a fault within which its consequences
+    may lie; they apply to the rule `once-per-fault`.
     """
 
     kind: str

@@ -213,9 +213,9 @@ class Bounds:
     broker was writing when it was captured or killed: no broker has confirmed it, and the recovery
     of a killed one truncates it (`LogSegment.recover`). `last_stable` is the answer of a running
     cluster's leader, after it had answered `stable_above` as its high watermark; -1 if it was not
-    asked. `unreadable`: what could not be read of its broker's checkpoint files, and whether that
-    matters for these bounds. What was written before `since` was left out of the capture (of a
-    round of a soak).
+    asked. `unreadable`: the parts of its broker's checkpoint files that could not be read, and
+    whether that matters for these bounds. What was written before `since` was left out of the
+    capture (of a round of a soak).
     """
 
     cluster: str

@@ -32,7 +32,7 @@ class OptionAbout:
 
     @classmethod
     def one_of(cls, *choices: str, about: str) -> OptionAbout:
-        """An option with these values, of which the first is the default."""
+        """An option with these values; the first is the default."""
         return cls(default=choices[0], choices=choices, about=about)
 
     @property

@@ -21,7 +21,7 @@ from linkflap.harness.model.topology import ANY_NAME, Topology, topic_name
 LIBRDKAFKA: Final = "librdkafka"
 JAVA: Final = "java"
 OWN_PRODUCER: Final = "own-producer"
-"""The kind of `linkflap.Producer`, with which a caller writes in its own process."""
+"""The kind of `linkflap.Producer`, which a caller uses in its own process."""
 COMMAND: Final = "command"
 """The kind of a user's own program (`harness.workloads.command`): not a client of linkflap, and
 without a history."""
@@ -383,8 +383,8 @@ def _share(workload: WorkloadSpec, name: str, default: float) -> float:
 
 
 _OFTEN: Final = 0.05
-"""The share of aborts from which on every run is expected to have one: a short run may have none of
-what is rarer."""
+"""The share of aborts from which on every run is expected to have one: a short run may have no
+rarer operations."""
 
 
 def least_of(workloads: Sequence[WorkloadSpec]) -> Minimums:

@@ -37,9 +37,9 @@ class ClusterSpec:
 
     `bootstrap` (host:port, with commas between several) is a cluster that runs already: linkflap
     attaches to it, and neither starts nor ends its brokers. Then `kafka` is the release of mirrors
-    and Java clients beside it, and `brokers` means nothing. `properties` is where the client
-    properties are with which it is entered (`harness.machine.client_properties`); empty: as plain
-    text. `toxiproxy` is the API of a Toxiproxy that others run, for the paths into this cluster
+    and Java clients beside it, and `brokers` means nothing. `properties` names the client
+    properties of the cluster (`harness.machine.client_properties`); empty: as plain text.
+    `toxiproxy` is the API of a Toxiproxy that others run, for the paths into this cluster
     (`harness.runtimes.toxiproxy.shared`); empty: each path has a server of linkflap's own.
     """
 

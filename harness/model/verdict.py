@@ -81,8 +81,8 @@ class Failover:
 
     @property
     def refusals(self) -> str:
-        """The error with which the failover was refused, and for how long, in words; empty if it
-        was not refused."""
+        """The error of the refusals of the failover, and their duration, in words; empty if it was
+        not refused."""
         if not self.refused:
             return ""
         errors = ", ".join(f"{n} x {error}" for error, n in sorted(self.refused.items()))
@@ -291,9 +291,10 @@ class Document:
 
     `by_bytes` says why the verdict rests on bytes (and what readers got) without acknowledgements;
     empty where those were recorded. `allowed` counts, in words, what the guarantee allowed. `cause`
-    is the first cause in one sentence. `mostly_failed` says with which error most operations of
-    clients failed; empty unless one did. `forwarded_unread` counts per cluster, by API and version,
-    the requests of programs that no check needs. Anomalies and eras are capped, counts never.
+    is the first cause in one sentence. `mostly_failed` names the error that most operations of
+    clients failed with; empty unless one did. `forwarded_unread` counts per cluster, by API and
+    version, the requests of programs that no check needs. Anomalies and eras are capped, counts
+    never.
     """
 
     verdict: Verdict

@@ -186,7 +186,7 @@ class RunReader:
         return self._folders_in("captures")
 
     def captured_clusters(self, moment: str) -> list[str]:
-        """The clusters of which a capture holds anything."""
+        """The clusters that a capture holds anything of."""
         return self._folders_in("captures", moment)
 
     def _folders_in(self, *steps: str) -> list[str]:
@@ -194,7 +194,7 @@ class RunReader:
         return [path.name for path in paths if path.is_dir() and not path.is_symlink()]
 
     def bounds(self, moment: str) -> tuple[list[Bounds], list[Damage]]:
-        """The bounds in one capture. A partition of which a bound cannot be read has none: its
+        """The bounds in one capture. A partition with a bound that cannot be read has none: its
         leader would be unknown."""
         if not untrusted_files.is_name(moment):
             return [], [Damage(path="captures", reason=f"no capture can be called {moment!r}")]

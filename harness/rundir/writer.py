@@ -160,7 +160,7 @@ class RunWriter(_Histories):
 
     def write_bounds(self, moment: str, bounds: Sequence[Bounds]) -> None:
         """Replaces the bounds of one moment; written last, so that a capture without bounds is
-        known to be torn. From then on the manifest has the digests of what was captured."""
+        known to be torn. From then on the manifest has the digests of the captured files."""
         write_whole(self.capture_folder(moment) / "bounds.json", msgspec.json.encode(list(bounds)))
         self._captured = manifest.captured(self.root, moment, self._captured)
         manifest.write(self.root, self._captured)

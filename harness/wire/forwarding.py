@@ -483,7 +483,7 @@ class Forwarder:
             client.end()
 
     def end_longest(self) -> None:
-        """Ends the connection of which most is in memory."""
+        """Ends the connection that has the most bytes in memory."""
         sides = (side for client in self.clients for side in (client, client.other) if side)
         longest = max(sides, key=lambda side: side.held)
         log.info(

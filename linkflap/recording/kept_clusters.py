@@ -293,7 +293,7 @@ def _remove_topics(cluster: Cluster, which: Callable[[str], bool]) -> None:
 
 
 def _on_disk(cluster: Cluster) -> Iterator[str]:
-    """The topics of which a broker has a folder that it is not about to delete."""
+    """The topics that have a folder on a broker which the broker is not about to delete."""
     for broker in cluster.brokers.values():
         for folder in broker.log_dir.iterdir():
             topic, _, number = folder.name.rpartition("-")

@@ -54,7 +54,7 @@ class RunWorld:
 
     @property
     def running_clusters(self) -> list[str]:
-        """Clusters of which some broker runs."""
+        """Clusters that have a running broker."""
         clusters = self.deployment.clusters
         return [name for name, c in clusters.items() if is_running(c)]
 

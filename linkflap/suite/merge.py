@@ -147,8 +147,8 @@ def _failures(parts: Sequence[SuiteFolder], merged: SuiteFolder) -> None:
 
 
 def _copy(folder: Path, copy: Path) -> None:
-    """Copies a folder: of each file what takes room on the disk, not its holes, which may be as
-    long as somebody likes."""
+    """Copies a folder: of each file only its blocks on the disk, and not its holes, which may be of
+    any length."""
     shutil.copytree(
         folder, copy, symlinks=True, dirs_exist_ok=True, copy_function=_copy_without_holes
     )

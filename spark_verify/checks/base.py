@@ -61,15 +61,15 @@ class AnomalyKind:
     describes one anomaly (who did what where), with fields of `spark_verify.verdict.sentences` and
     of the evidence. `counted` is the harm to the user of one and of many (`write is lost|writes are
     lost`); empty if it does no harm by itself. `latent`: the same sentence names its consequence,
-    because alone it would harm nobody. `alone` is its possible harm, reported if no anomaly that
+    because alone it would do no harm. `alone` is its possible harm, reported if no anomaly that
     harms clients follows from it; empty if it is such harm itself. `failover_cost`: the figure of a
     failover's certificate that counts it. For kinds that count as `skipped` or `replayed` the
     evidence has the number of `records`; for kinds that count as `torn`, the `operation` and the
-    `link`. `noted`: reported, and never makes a run invalid. `repeats_sequence`: a batch
-    has a sequence that the log had already; `linkflap forensics` then examines whether two
-    producers share the id. `one_per`: fields of the evidence that are the same of one thing in
-    several partitions (a transaction), which is then counted once. `follows`: as that of a check,
-    of a kind with causes of its own (None: its check's); other checks name such a kind in theirs.
+    `link`. `noted`: reported, and never makes a run invalid. `repeats_sequence`: a batch has a
+    sequence that the log had already; `linkflap forensics` then examines whether two producers
+    share the id. `one_per`: fields of the evidence that are the same of one thing in several
+    partitions (a transaction), which is then counted once. `follows`: as that of a check, of a kind
+    with causes of its own (None: its check's); other checks name such a kind in theirs.
     """
 
     name: str
@@ -209,9 +209,9 @@ class Check:
     (scenario and all promotions in, (cluster, origin) pairs out), and `when` describes it for
     people.
 
-    `complete` are the inputs of which a missing row could cause a false anomaly (promotions, unless
-    the check needs no eras): if one of them is damaged, findings are reported, but prove nothing.
-    If an entire capture is missing, that goes for all checks, except for kinds that are proven
+    `complete` are the inputs whose missing rows could cause a false anomaly (promotions, unless the
+    check needs no eras): if one of them is damaged, findings are reported, but prove nothing. If an
+    entire capture is missing, that goes for all checks, except for kinds that are proven
     `despite_torn`. `internal`: its kernel also gets the partitions of Kafka's own topics.
     `from_bytes`: it also runs on logs alone, without a client history; `from_content`: there only
     if the mirror promises this equality. `of_one_cluster`: and on one cluster's logs (`linkflap
@@ -223,11 +223,11 @@ class Check:
     reads among their inputs learn from them what must be there. `only_read_committed`: it examines
     only what readers with this isolation got. `only_relays`: it examines the reads of relays, and
     no other reader. `only_of`: it examines only transactions, or only batches of producers with an
-    id. If no client of a recorded run used one, nothing is due.
-    `wire`: what a history proves that was recorded on the wire, or does not.
-    `measure`: computes the cost of a run's failovers from all its partial findings and its events.
-    `follows` names the checks, and the kinds with a `follows` of their own, from whose anomalies
-    those of this one may follow (`spark_verify.verdict.causes`).
+    id. If no client of a recorded run used one, nothing is due. `wire`: what a history proves that
+    was recorded on the wire, or does not. `measure`: computes the cost of a run's failovers from
+    all its partial findings and its events. `follows` names the checks, and the kinds with a
+    `follows` of their own, from whose anomalies those of this one may follow
+    (`spark_verify.verdict.causes`).
     """
 
     name: str

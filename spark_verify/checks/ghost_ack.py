@@ -146,8 +146,8 @@ def _by_cleaner(
     acked: Ints,
     lacking: Bools,
 ) -> tuple[Bools, Bools]:
-    """Two subsets of the acknowledgements whose offset has no record: a cleaner took the record;
-    or nobody can know whether it did."""
+    """Two subsets of the acknowledgements whose offset has no record: a cleaner took the record; or
+    it is unknown whether it did."""
     absent = np.zeros(len(what), np.bool_)
     absent[acked[lacking]] = True
     gone, unsure = deleted(view, generation, log, what, absent)

@@ -18,8 +18,8 @@ not captured from its beginning, the result is unknown.
 
 The mirror's commits on the destination are also read from the bytes of `__consumer_offsets`, with
 or without a failover (`log_model.synced_offsets`). There too they must not go back, nor pass the
-mapped maximum of what the group ever committed on the source. Where group offsets are exact, each
-is an offset that the group committed, or the end of the destination's log.
+mapped maximum of the group's commits on the source. Where group offsets are exact, each is an
+offset that the group committed, or the end of the destination's log.
 
 Sampled committed offsets are counted as `checkpoints` of the cluster that they were sampled on. A
 group whose offsets are mirrored has some on the source: if there are none, nobody sampled, and the

@@ -80,8 +80,7 @@ def kernel(view: PartitionView) -> Iterator[Finding]:
 
 
 def _windows(observations: Sequence[Observation], start: int) -> Iterator[tuple[int, int]]:
-    """Ranges of offsets from `start` on, of which every one that saw most has about as many
-    observations."""
+    """Ranges of offsets from `start` on that have about the same number of observations each."""
     most = max((offsets for _, offsets, *_ in observations), key=len, default=np.empty(0, np.int64))
     edges = distinct(most)[AT_ONCE::AT_ONCE].tolist()
     yield from pairwise([start, *(edge for edge in edges if edge > start), BEYOND])

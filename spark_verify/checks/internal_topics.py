@@ -370,7 +370,7 @@ class _Marker:
 class _Decisions:
     """The decisions of a cluster's coordinators, in order, per partition and producer id. `every`:
     no decision is missing at the beginning. Otherwise `known` is, per producer id, the lowest epoch
-    of which a state is left; the decisions of all higher epochs are complete."""
+    that still has a state; the decisions of all higher epochs are complete."""
 
     decided: Mapping[TopicPartition, Mapping[int, Sequence[_Decided]]]
     every: bool

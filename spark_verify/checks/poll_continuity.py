@@ -80,8 +80,8 @@ def visible_to(log: Log | None, isolation: str) -> Ints:
 
 
 def available_from(view: PartitionView, generation: LogGeneration, log: Log) -> int:
-    """The offset from which every consumer could read the whole log: above every sampled log start
-    and above the cleaned part."""
+    """The first offset such that every consumer could read the whole log from there on: above every
+    sampled log start and above the cleaned part."""
     marks = marks_in(view, generation)
     sampled = int(marks.log_start.max()) if marks is not None and len(marks.log_start) else 0
     return max(sampled, log.replica.log_start, view.compacted.get(generation.cluster, 0))

@@ -88,7 +88,7 @@ def _deposed_left_out(
     view: PartitionView, replicas: Sequence[Replica]
 ) -> tuple[Sequence[Replica], Sequence[Unjudged]]:
     """The replicas of copied logs without the tails of deposed leaders, and why those are unknown:
-    nobody knows whether such a replica was in sync, or when it was copied."""
+    it is unknown whether such a replica was in sync, and when it was copied."""
     model = next((r for r in replicas if r.canonical), replicas[0])
     if view.recorded or model.high_watermark_from == "sampled":
         return replicas, []

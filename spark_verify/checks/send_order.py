@@ -5,8 +5,8 @@ A payload id numbers the records of an incarnation (`harness.model.payload`). So
 of one incarnation only rise, inside an operation and from one operation to the next (KIP-98). Other
 clients' records in between do not matter. In mirrored eras the check judges what a read_committed
 reader gets, and of every payload its first copy: at-least-once permits repeats, and no mirror
-permits another order. duplicate reports repeats. Where a cleaner may have taken the first copy of
-what a mirror wrote again, the order is unknown.
+permits another order. duplicate reports repeats. Where a cleaner may have taken the first copy of a
+record that a mirror wrote again, the order is unknown.
 
 On the wire, a client with several requests in flight may ask for them again in another order, or
 lose the first one before it is recorded. There a record is out of order only if its operation had
@@ -56,7 +56,7 @@ def _judge(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence
 
 
 def _copied_in_order(view: PartitionView, generation: LogGeneration) -> bool:
-    """Whether the contents of what a mirror copied show that it copied the source's log in order.
+    """Whether the contents of the copies show that the mirror copied the source's log in order.
     That log is followed too; which of several with the same contents came need not be known."""
     return any(
         way.explained and way.mirrored_range.destination == generation.cluster

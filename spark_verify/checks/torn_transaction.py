@@ -227,8 +227,8 @@ class TransactionPart:
 
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
-    """Transactions of which some records are visible and others are not, at the first partition
-    with an invisible record."""
+    """Transactions with both visible and invisible records, at the first partition with an
+    invisible record."""
     by_hop = grouped(partials, lambda each: (each.cluster, each.data["hop"]))
     return [
         _torn(cluster, hop, operation, parts)

@@ -121,7 +121,7 @@ def _heard(view: PartitionView, generation: LogGeneration) -> Iterator[tuple[Out
 def _due(
     generation: LogGeneration, log: Log | None, what: Outcomes, *, own: bool, compacted: int
 ) -> tuple[Ints, Ints]:
-    """Rows of what must be committed, and where on this cluster each is."""
+    """Rows of the sends that must be committed, and the offset of each on this cluster."""
     rows = np.flatnonzero(what.must)
     offsets = what.acked[rows] if own else np.full(len(rows), -1, np.int64)
     if log is not None:

@@ -31,7 +31,7 @@ class Send:
     records have inputs, `inputs[i]` is the offset of record i's input in the partition
     (`input_topic`, `input_partition`) of the same cluster, `input_uids[i]` the input's payload id,
     and `position` the offset to commit for `group` in the same transaction. `error` is the name of
-    the error with which it returned. `sequence` and `crc` are those of a batch that was recorded on
+    the error that it returned with. `sequence` and `crc` are those of a batch that was recorded on
     the wire (`harness.model.history.SendGroup`).
     """
 

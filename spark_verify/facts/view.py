@@ -55,7 +55,7 @@ COMMIT; OTHER_CONTROL: KIP-1279's MIRROR_PID_RESET). What readers skip has other
 
 
 NULL = -713719188761512837
-"""Parts.key and Parts.value of what is null: the digest of it."""
+"""Parts.key and Parts.value of a null: the digest of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +101,10 @@ class Replica:
     canonical. `made_from`, for topics that only programs of the user's write, has per record the
     payload id in the header that the program passed on (-1: none). `moment` is the capture's name,
     and `captured` its time (0: not recorded). The `damage` affects no offset below `torn_from`: a
-    record that is missing there was not in the log. `unread` are the offsets [start, end) of which
-    no batch could be read; any other batch is in `batches`, although its records may not be
-    readable. `last_stable` is what the leader of a running cluster answered, after it had answered
-    that its high watermark was `stable_above`; -1 where it was not asked. What was written before
-    `since` was not captured.
+    record that is missing there was not in the log. `unread` are the offsets [start, end) without a
+    readable batch; any other batch is in `batches`, although its records may not be readable.
+    `last_stable` is the answer of a running cluster's leader, after it had given `stable_above` as
+    its high watermark; -1 where it was not asked. What was written before `since` was not captured.
     """
 
     cluster: str

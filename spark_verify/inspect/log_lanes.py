@@ -39,8 +39,8 @@ from linkflap.spark_verify.read.plan import RunPlan, plan
 
 RAW: Final = 24_000
 AROUND: Final = (60, 20, 6, 2)
-"""Batches kept on each side of a point of interest. The first of these numbers is used with which
-the run keeps at most RAW batches."""
+"""Batches kept on each side of a point of interest. The first of these numbers is used that keeps
+at most RAW batches of the run."""
 BINS: Final = 320
 MOST_BINS: Final = 30_000
 """The limit of all logs together."""

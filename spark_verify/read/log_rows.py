@@ -36,7 +36,7 @@ _LOSES_BATCHES: Final = frozenset(
         "impossible-offset",
     }
 )
-"""Damage of which no header is there; any other leaves the header of each batch."""
+"""Damage without a header; any other leaves the header of each batch."""
 _DISORDER: Final = frozenset({"overlap", "misplaced-segment"})
 _BATCHES_AT_ONCE: Final = 4096
 _RECORDS_AT_ONCE: Final = 32768

@@ -2,7 +2,7 @@
 promotions.
 
 A manifest lists files. It cannot show that an entire capture, or lines of the events, were removed
-before somebody wrote the manifest again. But one event implies others, and files, and a schedule
+before the manifest was written again. But one event implies others, and files, and a schedule
 implies events. So a failover is missing if all of its mirror's events are gone although its fault
 bit, clients moved, or the run finished and no event explains why the schedule was not played.
 """
@@ -44,8 +44,7 @@ def in_events(reason: str) -> Damage:
 
 
 def absent_captures(reader: RunReader, events: Sequence[Event]) -> Mapping[tuple[str, str], Damage]:
-    """By (cluster, moment), in the order of the events: captures that were taken and of which
-    nothing is there."""
+    """Captures that were taken and are gone, by (cluster, moment), in the order of the events."""
     found: dict[tuple[str, str], Damage] = {}
     for event in of_kind(events, Captured):
         cluster, moment = event.cluster, event.moment

@@ -202,7 +202,7 @@ def unknown_settings(events: Sequence[Event]) -> Mapping[Key, Sequence[str]]:
 
 
 def unclear(events: Sequence[Event]) -> Mapping[Key, Sequence[tuple[str, int]]]:
-    """Cluster and offset of promotions of which it is unknown whether they happened."""
+    """Cluster and offset of promotions that may not have happened."""
     return _by_partition(
         (e.tp, (e.cluster, e.offset)) for e in of_kind(events, happened.PromotionUnknown)
     )

@@ -197,7 +197,7 @@ def _claimed(fetched: Fetched) -> int:
 
 
 def _uids_and_offsets(fetched: Fetched) -> tuple[bytes, bytes]:
-    """The uids and the offsets of what was fetched, one by one."""
+    """The uids and the offsets of the fetched records, one by one."""
     if not fetched.runs:
         return b"", b""
     first, offset, count = np.array(fetched.runs, "<i8").T
@@ -210,7 +210,7 @@ def _uids_and_offsets(fetched: Fetched) -> tuple[bytes, bytes]:
 
 
 def _crcs(fetched: Fetched) -> bytes:
-    """The CRCs of the batches of what was fetched, one by one; none where they are unknown."""
+    """The CRCs of the batches of the fetched records, one by one; none where they are unknown."""
     if len(fetched.crcs) != len(fetched.runs):
         return b""
     return np.repeat(np.array(fetched.crcs, "<i8"), [run[2] for run in fetched.runs]).tobytes()
@@ -274,8 +274,8 @@ mixed."""
 _PIECE: Final = 4 << 20
 """Bytes of log per task: a task costs some ten milliseconds, and decoding 4 MiB about as much."""
 _APART: Final = 128 << 20
-"""Bytes of one log from which on several tasks read it: about a second of decoding, ten times what
-a task may cost."""
+"""The size of a log, in bytes, from which on several tasks read it: about a second of decoding, ten
+times what a task may cost."""
 _PART: Final = 1 << 20
 """The weight of a part of a history: a separate task is worth it only beside others."""
 _HEADERS_ALONE: Final = 8

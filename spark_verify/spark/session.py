@@ -498,8 +498,8 @@ def class_path() -> str:
 
 
 def archive_options(java: Java) -> list[str]:
-    """Options with which a JVM uses the class archive, or writes it when it ends; none where
-    another process writes it, or this Java wrote none."""
+    """Options that make a JVM use the class archive, or write it when it ends; none where another
+    process writes it, or this Java wrote none."""
     global _archive
     name = _archive_name(java)
     try:

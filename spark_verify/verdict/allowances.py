@@ -173,8 +173,8 @@ def _interval(anomaly: Anomaly, name: str) -> tuple[int, int] | None:
 
 
 def came_from(planned: RunPlan) -> Callable[[Anomaly], str]:
-    """The cluster from which the record at an anomaly's offset was mirrored; empty if native, or
-    if mirrors move offsets."""
+    """The cluster that the record at an anomaly's offset was mirrored from; empty if native, or if
+    mirrors move offsets."""
     kept = planned.facts.mirror.guarantee.offsets_kept
 
     def upstream(anomaly: Anomaly) -> str:

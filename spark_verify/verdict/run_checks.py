@@ -312,9 +312,8 @@ def _behind(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _given_up(events: Sequence[Event], deleted: Collection[str] = ()) -> Iterator[str]:
-    """Topics that a mirror stopped mirroring because somebody deleted them on the source or
-    destination. Topics of the fault topic-recreated are left out: that fault judges them itself.
-    """
+    """Topics that a mirror stopped mirroring because they were deleted on the source or
+    destination. Topics of the fault topic-recreated are left out: that fault judges them itself."""
     for event in of_kind(events, TopicGivenUp):
         if not is_recreated(event.topic) and event.topic not in deleted:
             yield f"the mirror of {event.link} gave a topic up: {event.reason}"

@@ -30,7 +30,7 @@ _OF_RECORDS: Final = ("partition", "beginning")
 _WORDS: Final = frozenset(
     {"the", "on", "two", "no", "producer", "outputs", "broker", "brokers", "observers"}
 )
-"""With which a sentence begins that is to begin with a capital: no names."""
+"""Words that take a capital at the beginning of a sentence, because they are no names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

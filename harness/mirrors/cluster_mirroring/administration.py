@@ -140,7 +140,7 @@ NO_ANSWER: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SomeTopics:
-    """A mirror on a build, of which only some topics are described."""
+    """A mirror on a build; describe reports only some of its topics."""
 
     asked: VerbTarget
     topics: frozenset[str]

@@ -80,7 +80,7 @@ SOUND: Final[Mapping[str, tuple[Option, ...]]] = {
     "leader_epochs": ("rewrite", "keep"),
     "failback_point": ("offset", "epoch"),
 }
-"""Options and values with which runs are expected to be valid (docs/shadow.md)."""
+"""Options with the values that are expected to give valid runs (docs/shadow.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

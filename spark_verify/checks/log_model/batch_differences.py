@@ -184,8 +184,8 @@ _ID_BYTES: Final = 8
 
 
 def ids_as_declared(how: ProducerIds, source: Ints, destination: Ints) -> Bools:
-    """Per batch, whether its producer id on the destination is what the mapping makes of that on
-    the source.
+    """Per batch, whether its producer id on the destination follows from that on the source by the
+    mapping.
 
     A region is that of most batches, and the id of only one producer.
     """

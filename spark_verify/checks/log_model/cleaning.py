@@ -584,7 +584,7 @@ class _Lacking:
     None), it was never there unless an offset is free between them. Otherwise `least` is the first
     offset at which each record can have been, and `deleted` are the records that a repeated
     tombstone may have replaced. From offset `since` on clients wrote their own records; -1:
-    everywhere. `others` are the clusters from which other records came.
+    everywhere. `others` are the clusters that other records came from.
     """
 
     log: Replica

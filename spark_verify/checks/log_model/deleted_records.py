@@ -152,7 +152,7 @@ def _taken(
 
 def _others(view: PartitionView, generation: LogGeneration, log: Log, sent: _Sent) -> _Sent:
     """The records that clients wrote to a log, or may have, and that the log lacks. Where a mirror
-    keeps offsets, also what it brought of what clients wrote to other clusters."""
+    keeps offsets, also the records that it brought from clients of other clusters."""
     every_one = [sent]
     for other in every(view) if view.guarantee.offsets_kept else ():
         owned = [e for e in generation.eras if e.source and e.owner == other.cluster]

@@ -239,7 +239,7 @@ def judged_hops(
     view: PartitionView, judge: Callable[[PartitionView, Hop], Iterable[Finding]]
 ) -> Iterator[Finding]:
     """The findings of `judge` in every mirrored range, and between both ends of several hops; and
-    the ranges of which no log was captured."""
+    the ranges without a captured log."""
     for compared in hops(view, end_to_end=True):
         yield from judge(view, compared) if isinstance(compared, Hop) else (compared,)
 

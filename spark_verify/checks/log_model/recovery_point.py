@@ -1,8 +1,8 @@
 """The loss of a forced failover in a mirrored range (RPO), and which part of the lost tail the
 destination had shown.
 
-Asynchronous mirroring may leave the tail behind; the destination must keep what it has shown to
-somebody.
+Asynchronous mirroring may leave the tail behind; the destination must keep every record that it has
+shown to a reader.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ def _origin(contents: Contents, *, repeats: bool, coincidences: int) -> Origin:
 
 
 def origin_of_cleaned(contents: Contents, source_room: Ints, came_room: Ints) -> Origin:
-    """`not` if a mirror that copies each record once cannot have made the one of the other, of
-    which cleaners took some; else unknown. The rooms are, before each record and behind the last,
+    """`not` if a mirror that copies each record once cannot have made the one of the other, even if
+    cleaners took some records; else unknown. The rooms are, before each record and behind the last,
     how many offsets are missing there."""
     shown = len(contents.source) - len(np.unique(contents.source))
     most = _TIMES * shown + max(_FEW - len(contents.source), 0)

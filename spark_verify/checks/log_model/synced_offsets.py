@@ -4,9 +4,9 @@ source, from bytes.
 Kafka accepts the commit of a client that is no member of the group only while the group has no
 members. So among a group's commits in the destination's `__consumer_offsets`, those between two
 periods with members are the mirror's. In that order they must not go back, and none may pass the
-mapped maximum of what the group ever committed on the source. If the mirror promises exact group
-offsets, each is an offset that the group committed there, or one at which the destination's log
-ended or began: KIP-1279 lowers a commit to the end of the destination's log.
+mapped maximum of the group's commits on the source. If the mirror promises exact group offsets,
+each is an offset that the group committed there, or one at which the destination's log ended or
+began: KIP-1279 lowers a commit to the end of the destination's log.
 
 A step back is correct if the group's own offset went back on the source, or if the destination's
 log was truncated. After a fault on its brokers a coordinator that reloads the group may answer with
