@@ -74,7 +74,7 @@ def verify(
     try:
         rows = _findings(spark or session.session(master, settings), some, checks, tell)
     except _SparkFailed as failed:
-        # Of several it may be one that Spark does not survive: none spoils the verdict of another.
+        # Spark may not survive one run of several: that run must not spoil the verdicts of others.
         alone = spark is None and len(some) > 1
         rows = (
             _each_alone(some, checks, tell, master, settings)

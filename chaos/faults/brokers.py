@@ -484,7 +484,7 @@ class BrokerDiskSlow(_DiskFault):
         self._disk.slow(pid, rate=self._rate)
 
     def measure(self) -> tuple[bool, object]:
-        size = self._rate  # of a second
+        size = self._rate  # the bytes of one second
         try:
             free, limited = self._disk.unlimited(size), self._disk.seconds(size)
         except OSError as error:

@@ -132,7 +132,7 @@ class Captures:
         replicas = sorted(self._on_disk(subject), key=lambda r: (*r.tp, r.broker.id))
         known = ask(subject, replicas, self._last_known(subject.name))
         dead = all(broker.state == "stopped" for broker in subject.brokers.values())
-        # of those that live, files may go while they are listed
+        # files of a running broker may go while they are listed
         files = self._files(subject) if dead else None
         bounds = [
             *(self._copy(moment, replica, known) for replica in replicas),

@@ -63,7 +63,7 @@ class DecodingLimit:
         if codec == NONE:
             return data
         self.take(0)
-        size = limit(len(data))  # what cannot be inflated may have cost as much
+        size = limit(len(data))  # a failed decompression may have cost as much
         try:
             found = (by or inflate)(codec, data)
             size = len(found)

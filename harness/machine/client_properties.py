@@ -139,7 +139,7 @@ def values(source: str, known: Collection[str]) -> Mapping[str, str]:
                 f"{source}: {name} is unknown; {whose}these are read: {', '.join(known)}"
             )
         given[name] = value.replace("\\n", "\n") if name == "ssl.ca.pem" else value
-    if not given:  # what a CI gives for a secret that it does not have
+    if not given:  # a CI gives this for a secret that it does not have
         raise InputError(
             f"client properties {source} are empty; write name=value lines ({', '.join(known)}), "
             "or name none where none are needed"

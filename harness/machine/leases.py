@@ -109,8 +109,8 @@ class _Headroom:
         self.total = min(psutil.virtual_memory().total, _cgroup_limit())
 
     def enough(self) -> bool:
-        # What a living owner leased and its children already use is missing from `available` too:
-        # count it once.
+        # Memory that a living owner leased and its children already use is missing from
+        # `available` too: count it once.
         unused = sum(
             max(0, e.memory - _in_use(e))
             for e in ledger.entries()

@@ -110,7 +110,7 @@ def copy_topics(
 
 def _copied(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings that MirrorMaker 2 copies."""
-    left_out = {*NOT_COPIED, DISKLESS}  # of the copy, the destination decides
+    left_out = {*NOT_COPIED, DISKLESS}  # the destination decides these of its copy
     return {name: value for name, value in settings.items() if name not in left_out}
 
 

@@ -96,8 +96,7 @@ class Input(ReaderClient):
             for p, own in runs.items()
         }
         if self._out_of_range:
-            # of other partitions: what was got of these is in the row already, and has to be
-            # relayed
+            # Records of the other partitions are in the row already, and have to be relayed.
             self._reset(consumer)
         return got
 

@@ -90,7 +90,9 @@ def broken_off(
             workload.ask_to_stop()
         for sampler in samplers:
             sampler.ask_to_stop()
-        if not world.deployment.topology.attached:  # these clusters answer, and clients can leave
+        if (
+            not world.deployment.topology.attached
+        ):  # attached clusters still answer, and clients can leave
             ended(world.recorder, "deployment", world.deployment.close)
 
 
@@ -219,7 +221,7 @@ def drain(
 def arrives(topology: Topology, topic: str, cluster: str) -> bool:
     """Whether a topic is on a cluster: it is at home there, or a link carries it there."""
     into = [link for link in topology.links if link.destination == cluster]
-    if topology.any_names:  # those that are made at the start, on the first cluster
+    if topology.any_names:  # topics made at the start, on the first cluster
         first = topology.clusters[0].name
         return any(first in homes for homes in [(cluster,), *map(topology.homes_over, into)])
     return any(

@@ -48,7 +48,8 @@ class RunWorld:
 
     def capture(self, moment: str, cluster: str) -> None:
         if self.deployment.topology.attached and cluster not in self.running_clusters:
-            # It answers on behind the paths that are cut: what it says later is not captured.
+            # The cluster still answers behind the paths that are cut: later answers are not
+            # captured.
             self.sampler.clusters[cluster].stop()
         self.captures.take(moment, cluster)
 

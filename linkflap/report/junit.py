@@ -45,7 +45,7 @@ def _totals(suites: Iterable[Element]) -> dict[str, str]:
 def _suite(judged: Document, also: Sequence[CheckResult]) -> Element:
     checks = list(judged.checks)
     if not checks or judged.verdict is not worst(check.verdict for check in checks):
-        # What no single check answers for: a fault that did not bite, a damaged directory, nothing
+        # The reason is in no single check: a fault that did not bite, a damaged directory, nothing
         # examined at all.
         checks.append(
             CheckResult(

@@ -84,7 +84,7 @@ def expected_outputs(key: Key, input_log: Mapping[str, Any], made: Made) -> Iter
     strange = (
         (at < 0) | (uids[at] != made.of("uid")) if len(offsets) else np.ones(len(used), np.bool_)
     )
-    # What retention has deleted was there, and so was what the cleaner took.
+    # Records that retention has deleted, or a cleaner has taken, were there.
     strange &= (used >= input_log["floor"]) & ((used >= input_log["compacted"]) | (at >= 0))
     for row in np.flatnonzero(strange).tolist():
         output, uid = int(made.of("output")[row]), int(made.of("uid")[row])

@@ -117,7 +117,7 @@ def _observations(
         records = log.records
         yield LOG, records.offset, records.uid, np.full(len(records), -1, np.int64)
     for before in generations(view)[generation.cluster][: generation.number + 1]:
-        # Of an earlier generation only what no truncation since then has taken away.
+        # An earlier generation counts only as far as no truncation since then has taken it away.
         end = min(generation.earlier[before.number :], default=FOREVER)
         sends = sends_of(view, before)
         clients, names = sends.codes("client")

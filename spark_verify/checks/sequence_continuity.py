@@ -149,7 +149,7 @@ def _judge(
     back = every.follows & (epoch < before)
     behind = (expected - first) % WRAP
     repeats = behind < WRAP // 2
-    # Of a session that continues behind a reset, the records in between were truncated.
+    # Where a session continues behind a reset, the records in between were truncated.
     wrong = (first != expected) & ~back & ~(every.goes_on & ~repeats)
     # Where no mark is left, an era that seems to begin at the log's start may have begun below it.
     deleted = every.deleted | (generation.cluster in view.unclear)

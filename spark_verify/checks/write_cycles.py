@@ -100,8 +100,8 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
 
 
 def _edges(columns: Mapping[str, Ints]) -> dict[int, dict[int, int]]:
-    """writer -> reader -> a payload that the one wrote and the other read; without what leads into
-    no circle."""
+    """writer -> reader -> a payload that the one wrote and the other read; without edges that
+    are in no cycle."""
     operation = columns["operation"]
     # A transaction is known by the first row that tells of it.
     node = locate(operation, operation)
@@ -109,8 +109,8 @@ def _edges(columns: Mapping[str, Ints]) -> dict[int, dict[int, int]]:
     order = np.argsort(reader, kind="stable")
     found = _shared(columns, node, reader[order], columns["start"][order], columns["length"][order])
     while found.shape[1]:
-        # Who read and was never read from is in no circle, nor is then who was read by such ones
-        # only.
+        # A transaction that nobody read from is in no cycle; nor then is one that only such
+        # transactions read from.
         kept = among(found[1], found[0])
         rest = found[:, kept]
         few = FEW * (len(kept) - rest.shape[1]) < len(kept)

@@ -262,7 +262,7 @@ def close() -> None:
         if gateway is not None:
             gateway.shutdown()
         _end(jvm)
-        # Of a JVM that was ended, pyspark could not clear them.
+        # pyspark could not clear these for a JVM that was ended.
         SparkContext._active_spark_context = None
         SparkSession._instantiatedSession = None
     _room.close()

@@ -492,7 +492,7 @@ def cleaned_at_destination(
     others = view.upstream(mirrored_range.destination) - before
     once = not may_have_repeated(view, mirrored_range.destination, but=(PLANNED, FORCED))
     asked = _below(arrived_at, upto, end)
-    # What was mirrored after the source was copied is on the destination alone.
+    # Records that were mirrored after the source was copied are on the destination alone.
     arrived_to = int(arrived_at.max(initial=-1)) + 1
     since = mirrored_range.end if view.recorded else min(mirrored_range.end, arrived_to)
     lacking = _Lacking(
@@ -625,7 +625,8 @@ def _may_go_from(
     """`_may_go` for records that were at these offsets or behind them, in the form of
     `_at_offsets`."""
     every, has_key = there
-    # What replaced a record may lie above the checkpoint that was copied, or that the bytes show.
+    # The record that replaced another may lie above the checkpoint that was copied, or that the
+    # bytes show.
     upto = cleaned_up_to(view, lacking.log) if view.recorded else lacking.log.end
     wanted = np.flatnonzero(np.isin(np.flatnonzero(has_key), asked))
     cleaner = Cleaned(

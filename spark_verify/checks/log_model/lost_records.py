@@ -105,7 +105,7 @@ def passed(
         limit = kept_until(row, truncations)
         if going is not None and limit != going.limit:
             if going.reached > going.limit:
-                # It stood beyond where the log was truncated since then.
+                # The consumer stood beyond where the log was truncated since then.
                 yield from going.passed()
                 going = None
             else:

@@ -30,8 +30,8 @@ def shown_tail(view: PartitionView, compared: Hop) -> Ints:
     watermark covered them."""
     behind = compared.behind
     uids = compared.source.records.uid[compared.sequence[behind]]
-    # What was open there, and was aborted or truncated, had been shown to those who read
-    # uncommitted, which promises nothing.
+    # Records that were open there, and were aborted or truncated, had been shown only to
+    # read_uncommitted readers: those are promised nothing.
     ended = among(uids, compared.destination.records.uid) | _truncated_while_open(
         view, compared, behind
     )
@@ -100,7 +100,9 @@ def covered(view: PartitionView, compared: Hop) -> int:
     seen += [r.position for r in polls if mirrored_range.began <= r.time and r.returned <= before]
     below = log.batches.last_offset[log.batches.base_offset < bound]
     end = int(below.max()) + 1 if len(below) else log.replica.log_start
-    end = max(end, min(bound, view.compacted.get(cluster, 0)))  # what a cleaner took was there
+    end = max(
+        end, min(bound, view.compacted.get(cluster, 0))
+    )  # records that a cleaner took were there
     return max(0, min(max(seen, default=0), bound) - end)
 
 

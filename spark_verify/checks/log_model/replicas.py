@@ -254,7 +254,7 @@ def below_high_watermark(replica: Replica) -> Replica:
         if replica.high_watermark >= 0
         else np.ones(len(batches), np.bool_)
     )
-    # What a wrong base offset puts above the end lies, in the file, before something that is below.
+    # A batch that a wrong base offset puts above the end lies, in the file, before one below it.
     kept |= np.arange(len(batches)) < (np.flatnonzero(kept)[-1] if kept.any() else 0)
     return replace(replica, batches=batches.take(kept))
 
