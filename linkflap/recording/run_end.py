@@ -90,9 +90,7 @@ def broken_off(
             workload.ask_to_stop()
         for sampler in samplers:
             sampler.ask_to_stop()
-        if (
-            not world.deployment.topology.attached
-        ):  # attached clusters still answer, and clients can leave
+        if not world.deployment.topology.attached:  # attached ones still answer: clients can leave
             ended(world.recorder, "deployment", world.deployment.close)
 
 

@@ -100,9 +100,8 @@ def covered(view: PartitionView, compared: Hop) -> int:
     seen += [r.position for r in polls if mirrored_range.began <= r.time and r.returned <= before]
     below = log.batches.last_offset[log.batches.base_offset < bound]
     end = int(below.max()) + 1 if len(below) else log.replica.log_start
-    end = max(
-        end, min(bound, view.compacted.get(cluster, 0))
-    )  # records that a cleaner took were there
+    # Records that a cleaner took were there.
+    end = max(end, min(bound, view.compacted.get(cluster, 0)))
     return max(0, min(max(seen, default=0), bound) - end)
 
 
