@@ -3,7 +3,6 @@ group offsets that it translates."""
 
 from __future__ import annotations
 
-import struct
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -26,6 +25,7 @@ from linkflap.chaos.cases.bench import (
 )
 from linkflap.chaos.cases.case import Observation, case
 from linkflap.chaos.cases.clients import JOIN, LEAVE, heartbeat
+from linkflap.harness.log.coordinators import PrimitiveReader
 from linkflap.harness.log.reference import ReferenceBatch
 from linkflap.harness.log.reference import records as records_of
 from linkflap.harness.mirrors import mm2_config
@@ -556,9 +556,7 @@ def syncs(log: Iterable[ReferenceBatch], topic: str) -> list[tuple[int, int]]:
     OffsetSync)."""
     found = []
     for record in records(log):
-        key, value = record.key or b"", record.value or b""
-        (length,) = struct.unpack_from(">h", key)
-        name, (number,) = key[2 : 2 + length].decode(), struct.unpack_from(">i", key, 2 + length)
-        if (name, number) == (topic, 0):
-            found.append(struct.unpack(">qq", value))
+        key, value = PrimitiveReader(record.key or b""), PrimitiveReader(record.value or b"")
+        if (key.text(), key.number(">i")) == (topic, 0):
+            found.append((value.number(">q"), value.number(">q")))
     return found

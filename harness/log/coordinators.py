@@ -108,7 +108,7 @@ class Undecodable(ValueError):
     """A record that no coordinator writes, or a newer one than is known here."""
 
 
-class _PrimitiveReader:
+class PrimitiveReader:
     """Kafka's primitive types, one after the other. Raises struct.error and IndexError beyond the
     end."""
 
@@ -124,18 +124,22 @@ class _PrimitiveReader:
         found, self._at = read_unsigned_varint(self._data, self._at)
         return found
 
+    def raw(self, size: int) -> bytes:
+        """The next bytes; fewer at the end."""
+        found = self._data[self._at : self._at + max(0, size)]
+        self._at += max(0, size)
+        return found
+
     def text(self, *, flexible: bool = False) -> str:
         size = self.varint() - 1 if flexible else self.number(">h")
-        found = self._data[self._at : self._at + size]
+        found = self.raw(size)
         if size < 0 or len(found) < size:
             raise Undecodable("a string that ends behind its record")
-        self._at += size
         return found.decode()
 
     def skip_text(self, *, flexible: bool = False) -> None:
         """Passes over a string that may be null."""
-        size = self.varint() - 1 if flexible else self.number(">h")
-        self._at += max(0, size)
+        self.raw(self.varint() - 1 if flexible else self.number(">h"))
 
     def count(self, *, flexible: bool = False) -> int:
         """How many elements an array has; a null one has none."""
@@ -146,8 +150,7 @@ class _PrimitiveReader:
         found: dict[int, bytes] = {}
         for _ in range(self.varint()):
             tag, size = self.varint(), self.varint()
-            found[tag] = self._data[self._at : self._at + size]
-            self._at += size
+            found[tag] = self.raw(size)
         return found
 
 
@@ -155,7 +158,7 @@ def transaction_state(record: reference.Record) -> TransactionState | None:
     """One record of `__transaction_state`; None for one that is not about a transactional id.
     Raises Undecodable."""
     try:
-        key = _PrimitiveReader(record.key or b"")
+        key = PrimitiveReader(record.key or b"")
         if key.number(">h") != 0:
             return None
         name = key.text()
@@ -163,12 +166,12 @@ def transaction_state(record: reference.Record) -> TransactionState | None:
             return TransactionState(
                 offset=record.offset, transactional_id=name, written=record.timestamp
             )
-        return _state(record, name, _PrimitiveReader(record.value))
+        return _state(record, name, PrimitiveReader(record.value))
     except (struct.error, IndexError, ValueError) as error:
         raise Undecodable(str(error)) from error
 
 
-def _state(record: reference.Record, name: str, value: _PrimitiveReader) -> TransactionState:
+def _state(record: reference.Record, name: str, value: PrimitiveReader) -> TransactionState:
     version = value.number(">h")
     if version not in (0, 1):
         raise Undecodable(f"a state of version {version}")
@@ -187,7 +190,7 @@ def _state(record: reference.Record, name: str, value: _PrimitiveReader) -> Tran
     )  # fmt: skip
 
 
-def _partitions(value: _PrimitiveReader, *, flexible: bool) -> Iterator[tuple[str, int]]:
+def _partitions(value: PrimitiveReader, *, flexible: bool) -> Iterator[tuple[str, int]]:
     for _ in range(value.count(flexible=flexible)):
         topic, count = value.text(flexible=flexible), value.count(flexible=flexible)
         if count > _MOST_PARTITIONS:
@@ -201,7 +204,7 @@ def group_entry(record: reference.Record) -> GroupCommit | GroupMembers | None:
     """One record of `__consumer_offsets`; None for one that is neither a commit nor about a group's
     members. Raises Undecodable."""
     try:
-        key = _PrimitiveReader(record.key or b"")
+        key = PrimitiveReader(record.key or b"")
         kind = key.number(">h")
         if 0 <= kind <= _NEWEST_COMMIT_KEY:
             return _commit(record, key)
@@ -224,11 +227,11 @@ def group_entry(record: reference.Record) -> GroupCommit | GroupMembers | None:
     return None
 
 
-def _commit(record: reference.Record, key: _PrimitiveReader) -> GroupCommit:
+def _commit(record: reference.Record, key: PrimitiveReader) -> GroupCommit:
     group, topic, partition = key.text(), key.text(), key.number(">i")
     committed = -1
     if record.value is not None:
-        value = _PrimitiveReader(record.value)
+        value = PrimitiveReader(record.value)
         if (version := value.number(">h")) not in _OFFSET_VALUES:
             raise Undecodable(f"a commit of version {version}")
         committed = value.number(">q")
@@ -241,7 +244,7 @@ def _any_members(data: bytes | None) -> bool:
     """Whether a classic group has members; one that was deleted has none."""
     if data is None:
         return False
-    value = _PrimitiveReader(data)
+    value = PrimitiveReader(data)
     if (version := value.number(">h")) not in _CLASSIC_VALUES:
         raise Undecodable(f"a group of version {version}")
     flexible = version >= _FLEXIBLE_CLASSIC

@@ -3,7 +3,6 @@ deleted-topic-settings."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -30,7 +29,8 @@ from linkflap.chaos.cases.bench import (
     wait_for,
 )
 from linkflap.chaos.cases.case import Observation, case
-from linkflap.harness.log.layout import LOG_APPEND_TIME, read_unsigned_varint
+from linkflap.harness.log.coordinators import PrimitiveReader
+from linkflap.harness.log.layout import LOG_APPEND_TIME
 from linkflap.harness.log.reference import ReferenceBatch
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
@@ -61,56 +61,33 @@ def changes(log: Iterable[ReferenceBatch], topic: str) -> list[Change]:
     topic_id = b""
     found: list[Change] = []
     for record in records(log):
-        value = record.value or b""
-        _, at = read_unsigned_varint(value, 0)  # the version of the frame
-        kind, at = read_unsigned_varint(value, at)
-        _, at = read_unsigned_varint(value, at)
+        value = PrimitiveReader(record.value or b"")
+        _, kind, _ = value.varint(), value.varint(), value.varint()  # between two versions
         if kind == _TOPIC:
-            name, after = _string(value, at)
-            if name == topic:
-                topic_id = value[after : after + 16]
-        elif (change := _change(kind, value[at:], topic_id, record.offset)) is not None:
+            if value.text(flexible=True) == topic:
+                topic_id = value.raw(16)
+        elif (change := _change(kind, value, topic_id, record.offset)) is not None:
             found.append(change)
     return found
 
 
-def _change(kind: int, body: bytes, topic_id: bytes, offset: int) -> Change | None:
+def _change(kind: int, body: PrimitiveReader, topic_id: bytes, offset: int) -> Change | None:
     if kind == _REGISTER:
-        return Change(offset=offset, kind="registered", broker=_int(body))
+        return Change(offset=offset, kind="registered", broker=body.number(">i"))
     if kind == _BROKER_CHANGE:
+        broker, _ = body.number(">i"), body.number(">q")  # the broker's epoch
         # 1: fenced from now on, 255: no longer, 0: as before
-        fenced = _tags(body, 12).get(_FENCED_TAG, b"\0")[0]
+        fenced = body.tags().get(_FENCED_TAG, b"\0")[0]
         named: Kind | None = {1: "fenced", 255: "unfenced"}.get(fenced)  # type: ignore[assignment]
-        return Change(offset=offset, kind=named, broker=_int(body)) if named else None
-    if kind == _PARTITION_CHANGE and (body[4:20], _int(body)) == (topic_id, 0):
-        leader = _tags(body, 20).get(_LEADER_TAG)
+        return Change(offset=offset, kind=named, broker=broker) if named else None
+    if kind == _PARTITION_CHANGE and (body.number(">i"), body.raw(16)) == (0, topic_id):
+        leader = body.tags().get(_LEADER_TAG)
         return (
-            Change(offset=offset, kind="leader", broker=_int(leader))
+            Change(offset=offset, kind="leader", broker=int.from_bytes(leader, signed=True))
             if leader is not None
             else None
         )
     return None
-
-
-def _tags(data: bytes, at: int) -> dict[int, bytes]:
-    """Tagged fields (KIP-482)."""
-    count, at = read_unsigned_varint(data, at)
-    found = {}
-    for _ in range(count):
-        tag, at = read_unsigned_varint(data, at)
-        size, at = read_unsigned_varint(data, at)
-        found[tag] = data[at : at + size]
-        at += size
-    return found
-
-
-def _string(data: bytes, at: int) -> tuple[str, int]:
-    size, at = read_unsigned_varint(data, at)
-    return data[at : at + size - 1].decode(), at + size - 1
-
-
-def _int(data: bytes) -> int:
-    return int(struct.unpack_from(">i", data)[0])
 
 
 BEFORE, BEHIND = 10, 10

@@ -22,6 +22,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicC
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
+from linkflap.harness.log.coordinators import PrimitiveReader, Undecodable
 from linkflap.harness.mirrors.cluster_mirroring.admin import DescribeRow, MirrorAdmin, VerbRefused
 from linkflap.harness.mirrors.topics import read_to_end, reader
 from linkflap.harness.model.errors import DeadlineExceeded
@@ -153,17 +154,16 @@ def latest(records: Iterable[tuple[bytes, bytes | None]]) -> dict[Key, str]:
     found: dict[Key, str] = {}
     for key, value in records:
         try:
-            kind, length = struct.unpack_from(">hh", key)
-            if kind != OF_PARTITIONS:
+            of = PrimitiveReader(key)
+            if of.number(">h") != OF_PARTITIONS:
                 continue
-            mirror, topic = key[4 : 4 + length].decode(), key[4 + length : 20 + length]
-            (partition,) = struct.unpack_from(">i", key, 20 + length)
+            mirror, topic, partition = of.text(), of.raw(16), of.number(">i")
             about = (mirror, base64.b64encode(topic).decode().rstrip("="), partition)
             if value is None:
                 found.pop(about, None)
             else:
                 found[about] = NAMES[struct.unpack_from(">hb", value)[1]]
-        except (struct.error, KeyError) as error:
+        except (struct.error, KeyError, Undecodable) as error:
             raise ValueError(f"a record of {STATES} has an unknown format: {error}") from error
     return found
 
