@@ -52,6 +52,12 @@ def source(spec: FaultSpec) -> str:
     return spec.on.entered
 
 
+def _destination(spec: FaultSpec, world: FaultWorld) -> str:
+    """The cluster to which the target leads; empty if it is no link to a cluster."""
+    name = spec.on.destination
+    return name if name in world.deployment.clusters else ""
+
+
 def home_partitions(cluster: str, world: FaultWorld) -> list[tuple[str, int]]:
     """(topic, partition) of the data topics whose home is this cluster."""
     return data_partitions(world, world.deployment.topology.named(cluster))
@@ -73,7 +79,7 @@ def handing_over(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
 def partly_promoted(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
     """During a failover: the destination's own brokers lead some of the mirrored partitions, and
     not all; `:2`, at least two."""
-    destination = spec.on.destination or source(spec)
+    destination = _destination(spec, world) or source(spec)
     cluster = world.deployment.clusters[destination]
     stage = _mirror_stage(spec, world)
     if stage is None or not stage.handing_over:
@@ -192,7 +198,7 @@ def _open_partitions(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool
 def _open_at_destination(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
     """A partition on the link's destination has records of a transaction and not its marker; `:3`,
     at least three partitions."""
-    return _count_unstable(spec.on.destination or spec.on.source, world) >= least
+    return _count_unstable(_destination(spec, world) or spec.on.source, world) >= least
 
 
 def _count_unstable(cluster: str, world: FaultWorld) -> int:
@@ -252,7 +258,7 @@ def _segments_deleted(spec: FaultSpec, world: FaultWorld, least: int = 1) -> boo
 def _mirrored(spec: FaultSpec, world: FaultWorld, least: int = 100) -> bool:
     """Both clusters have 100 common offsets of every partition, or the given number: the
     destination's high watermark is that far above the source's log start offset."""
-    destination = spec.on.destination
+    destination = _destination(spec, world)
     partitions = home_partitions(source(spec), world)
     start, high = (
         _offsets(source(spec), world, partitions, "start"),
@@ -282,7 +288,7 @@ def _group_ahead(spec: FaultSpec, world: FaultWorld, least: int = 1) -> bool:
     watermark of the destination, which has the same offsets; `:50`, at least 50 records above. If
     the source fails now, the commit lies behind the truncation of a failback.
     """
-    name, destination = source(spec), spec.on.destination
+    name, destination = source(spec), _destination(spec, world)
     if not destination:
         return False
     # The order matters: a commit may be old, and a high watermark must not be.

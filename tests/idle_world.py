@@ -89,7 +89,10 @@ def world(link: IdleLink, mirror: IdleMirror | None = None, *, stopping: bool = 
     its deadline."""
     cluster = SimpleNamespace(name="A", brokers={1: SimpleNamespace(state="running")})
     deployment = SimpleNamespace(
-        links={"A->B": link, "*->A": link}, clusters={"A": cluster}, topology=PAIR
+        links={"A->B": link, "*->A": link},
+        clusters={"A": cluster},
+        topology=PAIR,
+        cluster_services={},
     )
     mirrors = {"A->B": mirror or IdleMirror()}
     return cast(
@@ -124,7 +127,10 @@ def real_world(
     measure once instead of until its deadline."""
     links = {name: Unhurt(link) for name, link in deployment.links.items()}
     broken = SimpleNamespace(
-        links=links, clusters=deployment.clusters, topology=deployment.topology
+        links=links,
+        clusters=deployment.clusters,
+        topology=deployment.topology,
+        cluster_services={},
     )
     return cast(
         FaultWorld,

@@ -59,23 +59,32 @@ def link_reason(target: str, topology: Topology) -> str | None:
         return None
     if on.link and {on.link, on.link.reverse} & set(topology.links):
         return None
+    if target in topology.service_links:
+        return "it leads to a service, on which linkflap cannot measure this fault"
     known = [link.name for link in topology.links] + [
         f"*->{cluster.name}" for cluster in topology.clusters
     ]
+    known += topology.service_links
     return f"{target!r} is not a link; this topology has {', '.join(known)}"
+
+
+def link_or_service_reason(target: str, topology: Topology) -> str | None:
+    """As `link_reason`; a link to a service (`A->postgres`) is legal too."""
+    return None if target in topology.service_links else link_reason(target, topology)
 
 
 class LinkPath(Answering):
     """One link as the target of one fault."""
 
     def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
-        try:
-            self.link = world.deployment.links[spec.target]
-        except KeyError:
-            known = ", ".join(sorted(world.deployment.links))
+        self._service = world.deployment.cluster_services.get(spec.target)
+        links = world.deployment.links
+        if self._service is None and spec.target not in links:
+            known = ", ".join(sorted(links))
             raise InputError(
                 f"fault {spec.id!r} targets {spec.target!r}, but the links are {known}"
-            ) from None
+            )
+        self.link = links[spec.target] if self._service is None else self._service.link
         super().__init__(world)
         self._owner = spec.id
 
@@ -99,6 +108,9 @@ class LinkPath(Answering):
 
     @property
     def _source_runs(self) -> bool:
+        """Whether something runs behind the proxies: a broker, or the service."""
+        if self._service is not None:
+            return self._service.alive
         return is_running(self._world.deployment.clusters[self.link.source])
 
     def cut(self) -> None:
@@ -163,7 +175,8 @@ class LinkPath(Answering):
             return None
         checked.append(f"every proxy of {self.link.name} enabled and without toxics")
         if not self._source_runs:
-            return [*checked, f"no broker of {self.link.source} runs: round trip not measured"]
+            what = f"broker of {self.link.source}" if self._service is None else "service"
+            return [*checked, f"no {what} runs: round trip not measured"]
         seconds = self.link.round_trip(within=NORMAL_WITHIN)
         if seconds is None or seconds > self._normal:
             return None
@@ -183,7 +196,7 @@ class LinkFault(FaultBase, ABC):
         super().__init__(spec, world)
         self._path = LinkPath(spec, world)
 
-    reason = staticmethod(link_reason)
+    reason = staticmethod(link_or_service_reason)
 
     @abstractmethod
     def inject(self) -> None: ...
@@ -342,7 +355,8 @@ class LinkHalfOpen(LinkFault):
     Bite      a new connection stays open and silent for longer than its first answer took before
               (an ended one would be a cut; of TLS that answer is the server's greeting), and a
               request sent into the path takes effect (stalled=responses) or does not
-              (stalled=requests) as seen from behind the proxy.
+              (stalled=requests) as seen from behind the proxy. What a request did in a service
+              cannot be seen: there only the silence is measured.
     Heal      no toxic of ours is left, the proxies are enabled, a round trip is as quick as before.
               Toxiproxy drops the bytes that were sent meanwhile, so the heal resets connections and
               never resumes them.
@@ -357,7 +371,7 @@ class LinkHalfOpen(LinkFault):
     def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)
         self._stalled = direction(self._values, "stalled")
-        self._delivered_before = False
+        self._delivered_before: bool | None = False
         self._answered_in = self._delivered_in = 0.0
         """Before the fault: seconds until the first answer on a new connection, and until a request
         takes effect."""
@@ -379,6 +393,8 @@ class LinkHalfOpen(LinkFault):
         return self._stalled == "responses"
 
     def bite(self) -> Bite:
+        if self._delivered_before is None:
+            return self._path.bite("silence", {"answered": False}, self._measure)
         expected = {"answered": False, "requests_take_effect": self._arrives}
         return self._path.bite(
             "silence, and the effect of a request seen from behind", expected, self._measure
@@ -389,6 +405,8 @@ class LinkHalfOpen(LinkFault):
         start = time.monotonic()
         seconds = self._path.link.first_answer(within=silence)
         silent = seconds is None and time.monotonic() - start >= 0.9 * silence
+        if self._delivered_before is None:
+            return silent, {"answered": seconds is not None, "silent": silent}
         no_effect = max(NO_EFFECT_WITHIN, TIMES_SLOWER * self._delivered_in)
         arrives = self._path.link.delivers_requests(
             within=EFFECT_WITHIN if self._arrives else no_effect
@@ -492,6 +510,7 @@ class LinkBandwidth(LinkFault):
     options: ClassVar[Mapping[str, OptionAbout]] = {
         "rate": OptionAbout(default=100, low=1, about="KB/s per connection"),
     }
+    reason = staticmethod(link_reason)
 
     def __init__(self, spec: FaultSpec, world: FaultWorld) -> None:
         super().__init__(spec, world)

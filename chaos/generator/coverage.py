@@ -93,6 +93,8 @@ def position(target: str, topology: Topology) -> str:
     on = Target.parse(target)
     if on.is_client_path:
         return "clients"
+    if target in topology.service_links:
+        return "service"
     into = {link.destination for link in topology.links}
     out = {link.source for link in topology.links}
     if not on.link:

@@ -56,7 +56,13 @@ from linkflap.harness.model.scenario import (
     least_of,
 )
 from linkflap.harness.model.texts import nearest
-from linkflap.harness.model.topology import ClusterSpec, Topology, id_of, of_release
+from linkflap.harness.model.topology import (
+    ClusterSpec,
+    ServiceSpec,
+    Topology,
+    id_of,
+    of_release,
+)
 from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.runtimes.distribution import kafka_settings
 from linkflap.harness.runtimes.distribution.kafka import look_for, released
@@ -474,7 +480,7 @@ def _topology(reader: Reader, file: ScenarioFile) -> Topology:
             commands[name] |= _commands(reader, key, table, topology.cluster(name))
             proxies[name] = _toxiproxy(reader, key, table, topology.cluster(name)) or proxies[name]
             folders[name] = str((reader.path.parent / table.folder).absolute())
-    return replace(
+    made = replace(
         topology,
         clusters=tuple(
             replace(
@@ -487,6 +493,101 @@ def _topology(reader: Reader, file: ScenarioFile) -> Topology:
             for c in topology.clusters
         ),
     )
+    return _with_services(reader, file, made)
+
+
+_NAME_OF_SERVICE: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_PORT: Final = "{port}"
+_OF_SERVICES: Final = (_PORT, "{folder}")
+"""What is filled into the words of a service's commands."""
+_FILLED: Final = re.compile(r"(?<![${])\{([A-Za-z]\w*)\}")
+
+
+def _with_services(reader: Reader, file: ScenarioFile, topology: Topology) -> Topology:
+    """The topology, each cluster with the services that the file gives it."""
+    clusters = {cluster.name: cluster for cluster in topology.clusters}
+    tables = [
+        (key, table, name)
+        for key, table in file.cluster.items()
+        for name in (clusters if key == _CLUSTER else [_named(key, topology)])
+    ]
+    for key, table, name in tables:
+        found = _services(reader, key, table, clusters[name], [*clusters])
+        clusters[name] = replace(clusters[name], services={**clusters[name].services, **found})
+    for key, table, name in tables:
+        _check_filled(reader, key, table, clusters[name])
+    return replace(topology, clusters=tuple(clusters.values()))
+
+
+def _services(
+    reader: Reader, key: str, table: ClusterTable, cluster: ClusterSpec, clusters: Sequence[str]
+) -> dict[str, ServiceSpec]:
+    """The services of a cluster that linkflap starts. Raises InputError."""
+    for name, service in table.service.items():
+        at: KeyPath = ("cluster", key, "service", name)
+        if cluster.bootstrap:
+            reader.fail(
+                at,
+                f"cluster {cluster.name} runs already, with the services that it needs; leave "
+                f"{name} out",
+            )
+        if not _NAME_OF_SERVICE.fullmatch(name) or name in clusters:
+            reader.fail(
+                at,
+                f"a service cannot be called {name!r}; give it a name of small letters, digits and "
+                "_ that no cluster has",
+            )
+        for verb, words in (("command", service.command), ("ready", service.ready)):
+            _check_words(reader, (*at, verb), words, reader.path.parent / service.folder)
+        if not any(_PORT in word for word in service.command):
+            reader.fail(
+                (*at, "command"),
+                f"the command of service {name} has no {_PORT}, and linkflap chooses the port on "
+                f"which it must listen; write {_PORT} where it takes the port",
+            )
+    return {
+        name: ServiceSpec(
+            command=tuple(service.command),
+            protocol=service.protocol,
+            folder=str((reader.path.parent / service.folder).absolute()),
+            ready=tuple(service.ready),
+            ready_within=service.ready_within,
+        )
+        for name, service in table.service.items()
+    }
+
+
+def _check_words(reader: Reader, at: KeyPath, words: Sequence[str], folder: Path) -> None:
+    """Raises InputError for a command that cannot be started, or with names that mean nothing."""
+    if words and program(words[0], folder.absolute()) is None:
+        reader.fail(
+            at,
+            f"there is no program {words[0]!r} in {folder.absolute()} or on PATH; correct the "
+            "command, or folder",
+        )
+    for word in words:
+        for found in _FILLED.finditer(word):
+            reader.known(at, "name", found[0], _OF_SERVICES)
+
+
+def _check_filled(
+    reader: Reader,
+    key: str,
+    table: ClusterTable,
+    cluster: ClusterSpec,
+) -> None:
+    """Raises InputError for a setting that names a service which is not there, and for a service
+    that no setting names: no broker would find it."""
+    for setting, value in table.config.items() if cluster.services else ():
+        for found in _FILLED.finditer(str(value)):
+            reader.known(("cluster", key, "config", setting), "service", found[1], cluster.services)
+    for name in table.service:
+        if not any(f"{{{name}}}" in value for value in cluster.config.values()):
+            reader.fail(
+                ("cluster", key, "service", name),
+                f"no setting of the brokers names {{{name}}}, the address of service {name}, so "
+                f"none would use it; write it in [cluster.{key}.config]",
+            )
 
 
 def _toxiproxy(reader: Reader, key: str, table: ClusterTable, cluster: ClusterSpec) -> str:

@@ -30,6 +30,7 @@ from linkflap.harness.model.scenario import (
     WorkloadSpec,
     least_of,
 )
+from linkflap.harness.model.topology import ClusterSpec
 from linkflap.topologies.notation import arrows
 
 Seconds = Annotated[float, Meta(ge=0, le=86_400, extra={UNIT: "seconds"})]
@@ -49,14 +50,33 @@ class Table(
     """Any table of the file."""
 
 
+Words = list[Annotated[str, Meta(min_length=1, max_length=4096)]]
+Protocol = Literal["http", "postgresql"]
+
+
+class ServiceTable(Table, frozen=True, kw_only=True):
+    """A service that a cluster needs besides Kafka: a database, an object store. Its brokers reach
+    it over a link of its own (`A->NAME`); `{NAME}` in the cluster's settings is the address there.
+    It starts before the brokers and ends after them. `{port}` in `command` and `ready` is the port
+    that linkflap chose for it, `{folder}` an empty folder of the run."""
+
+    command: Annotated[Words, Meta(min_length=1)]
+    protocol: Protocol
+    folder: str = ""
+    ready: Words = []
+    ready_within: Annotated[float, Meta(ge=1, le=3600, extra={UNIT: "seconds"})] = 60.0
+
+
 class ClusterTable(Table, frozen=True, kw_only=True):
     """One cluster, or each one if it is called `{cluster}`: settings of its brokers, by Kafka's
-    names; of one that runs already, commands for its brokers, and a Toxiproxy."""
+    names, and the services that they need; of one that runs already, commands for its brokers, and
+    a Toxiproxy."""
 
     config: dict[str, Option] = {}
     commands: dict[str, list[str]] = {}
     folder: str = ""
     toxiproxy: str = ""
+    service: dict[Name, ServiceTable] = {}
 
 
 class MirrorTable(Table, frozen=True, kw_only=True):
@@ -97,7 +117,7 @@ class WorkloadTable(Table, frozen=True, kw_only=True):
     clients: Annotated[int, Meta(ge=1, le=1000)] = 1
     library: Name | None = None
     options: dict[str, Option] = {}
-    command: list[Annotated[str, Meta(min_length=1, max_length=4096)]] = []
+    command: Words = []
     folder: str = ""
     reads: list[Name] = []
     writes: list[Name] = []
@@ -215,6 +235,19 @@ KEYS: Final[Mapping[type[Table], tuple[str, Mapping[str, str]]]] = {
             "broker, each as a list of words; {broker} is its id",
             "folder": "where these commands run, from the file's folder",
             "toxiproxy": "if A runs already: the API of a Toxiproxy of yours, for the paths into A",
+            "service": "what its brokers need besides Kafka, by name (next table)",
+        },
+    ),
+    ServiceTable: (
+        "[cluster.A.service.NAME]",
+        {
+            "command": "the service, as a list of words, run without a shell; {port} is the port "
+            "on which it must listen, {folder} an empty folder of the run",
+            "protocol": "how linkflap asks whether it answers: http or postgresql",
+            "folder": "where it runs, from the file's folder",
+            "ready": "a command that exits with 0 once the service is ready, tried until then; "
+            "left out: it is ready once it answers",
+            "ready_within": "seconds for that",
         },
     ),
     WorkloadTable: (
@@ -296,9 +329,9 @@ def render(scenario: Scenario) -> str:
         else MirrorTable(kind=scenario.mirror.kind, options=dict(scenario.mirror.options)),
         topics=msgspec.convert(scenario.topics, TopicsTable, from_attributes=True),
         cluster={
-            c.name: msgspec.convert(c, ClusterTable, from_attributes=True)
+            c.name: _cluster(c)
             for c in scenario.topology.clusters
-            if c.config or c.commands or c.toxiproxy
+            if c.config or c.commands or c.toxiproxy or c.services
         },
         fault=msgspec.convert(scenario.schedule, list[FaultTable], from_attributes=True),
         minimums=MinimumsTable(**_asked(scenario)),
@@ -308,6 +341,12 @@ def render(scenario: Scenario) -> str:
     if scenario.mirror != NO_MIRROR:
         tables["mirror"] = {"kind": file.mirror.kind, **tables["mirror"]}
     return tomli_w.dumps({name: value for name, value in tables.items() if value != {}})
+
+
+def _cluster(spec: ClusterSpec) -> ClusterTable:
+    services = msgspec.convert(spec.services, dict[str, ServiceTable], from_attributes=True)
+    table = msgspec.convert(spec, ClusterTable, from_attributes=True)
+    return msgspec.structs.replace(table, service=services)
 
 
 def _workload(spec: WorkloadSpec, common: str) -> WorkloadTable:

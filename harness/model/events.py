@@ -244,6 +244,16 @@ class RecorderDied(OfCluster, frozen=True, kw_only=True):
     last_words: tuple[str, ...]
 
 
+class ServiceDied(OfCluster, frozen=True, kw_only=True):
+    """A service that the cluster needs (`A->postgres` is the link to it) ended although no fault
+    had ended it. `status`: its exit status, negative for a signal; `last_words`: the last lines of
+    its output."""
+
+    service: str
+    status: int | None
+    last_words: tuple[str, ...]
+
+
 class WireRecorded(OfCluster, frozen=True, kw_only=True):
     """What the recorder of the cluster saw (`harness.wire.recorder.settings.Report`). Written when
     it has ended."""
@@ -749,6 +759,7 @@ AnyEvent = (
     | ProducerReplaced
     | BrokerDied
     | RecorderDied
+    | ServiceDied
     | WireRecorded
     | FetchedAgain
     | Captured

@@ -316,14 +316,15 @@ class Link(Protocol):
     """The proxied path into a cluster: one Toxiproxy server, one proxy per broker of the source.
 
     `name` is `A->B` for a link of the topology, and `*->A` for the proxied path of ordinary clients
-    to A.
+    to A. `A->postgres` is the path from A's brokers to a service that they need, with one proxy.
     """
 
     @property
     def name(self) -> str: ...
     @property
     def source(self) -> str:
-        """The cluster that the path leads into (whose brokers stand behind the proxies)."""
+        """The cluster that the path leads into (whose brokers stand behind the proxies), or that
+        needs the service."""
 
     @property
     def bootstrap(self) -> str:
@@ -364,8 +365,8 @@ class Link(Protocol):
         """Whether every proxy lets connections through, asked from the server."""
 
     def round_trip(self, *, within: float) -> float | None:
-        """Seconds of one ApiVersions round trip on a new connection through the path, or None if
-        there was no answer."""
+        """Seconds of one ApiVersions round trip on a new connection through the path (of a
+        service: of a request of its own protocol), or None if there was no answer."""
 
     def first_answer(self, *, within: float) -> float | None:
         """Seconds until the first bytes come back on a new connection, or None: of a secured link
@@ -375,9 +376,9 @@ class Link(Protocol):
         """Bytes per second of responses over the path, measured over about `size` bytes, or None if
         it stalled."""
 
-    def delivers_requests(self, *, within: float) -> bool:
+    def delivers_requests(self, *, within: float) -> bool | None:
         """Whether a request sent into the path takes effect on the cluster, seen from behind the
-        proxy."""
+        proxy; None of a service, where it cannot be seen."""
 
     def prove(self) -> None:
         """Shows that the proxies are in the path, as an event `link-proven`. Raises SetupError when
@@ -465,6 +466,10 @@ class Deployment(Protocol):
     @property
     def recorders(self) -> Mapping[str, WireRecorder]:
         """The recorder of each cluster; empty where nothing is recorded on the wire."""
+
+    @property
+    def cluster_services(self) -> Mapping[str, ClusterService]:
+        """The services that clusters need, by the names of their links: `A->postgres`."""
 
     @property
     def javas(self) -> Mapping[str, str]:
@@ -569,6 +574,32 @@ class WireRecorder(Protocol):
     def requested(self, what: Requests) -> int:
         """The number of these requests that programs have sent so far, or that are in flight now.
         Raises InputError for one that is not among `WireRecording.counted`."""
+
+
+class ClusterService(Protocol):
+    """A service that the brokers of a cluster need besides Kafka, and the link over which they
+    reach it."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def link(self) -> Link: ...
+    @property
+    def alive(self) -> bool: ...
+    @property
+    def exit_status(self) -> int | None:
+        """The last exit status, negative for a signal; None while it runs."""
+
+    @property
+    def log(self) -> Path: ...
+    @property
+    def data(self) -> Path:
+        """Where it keeps its data."""
+
+    def last_words(self, *, lines: int) -> Sequence[str]:
+        """The last lines of its output, at most `lines`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,21 @@ TopicPartition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSpec:
+    """A service that a cluster needs besides Kafka: a database, an object store. `command` runs it
+    in `folder`; `ready` is a command that exits with 0 once it serves (empty: it serves once it
+    answers). `{port}` in their words is the port on which it listens, `{folder}` an empty folder of
+    the run. `protocol` is how it is asked (`harness.runtimes.toxiproxy.service_link`).
+    """
+
+    command: tuple[str, ...]
+    protocol: str
+    folder: str = ""
+    ready: tuple[str, ...] = ()
+    ready_within: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
     """A requested cluster. `kafka` is a released version, a directory of jars or an unpacked
     distribution, or an image.
@@ -41,6 +56,9 @@ class ClusterSpec:
     properties of the cluster (`harness.machine.client_properties`); empty: as plain text.
     `toxiproxy` is the API of a Toxiproxy that others run, for the paths into this cluster
     (`harness.runtimes.toxiproxy.shared`); empty: each path has a server of linkflap's own.
+
+    `services`: name -> what its brokers need besides Kafka. Each is reached over a link of its own
+    (`A->NAME`), whose address replaces `{NAME}` in `config`.
     """
 
     name: str
@@ -53,6 +71,7 @@ class ClusterSpec:
     commands: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     folder: str = ""
     toxiproxy: str = ""
+    services: Mapping[str, ServiceSpec] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +122,11 @@ class Topology:
     def attached(self) -> bool:
         """Whether its clusters run already, and linkflap only attaches to them."""
         return any(cluster.bootstrap for cluster in self.clusters)
+
+    @property
+    def service_links(self) -> tuple[str, ...]:
+        """The names of the links over which brokers reach services: `A->postgres`."""
+        return tuple(f"{c.name}->{service}" for c in self.clusters for service in c.services)
 
     def cluster(self, name: str) -> ClusterSpec:
         """The cluster called `name`; InputError when there is none."""

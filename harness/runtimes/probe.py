@@ -63,14 +63,17 @@ def round_trip(address: Address, *, within: float, access: Access = PLAIN) -> fl
         return None
 
 
-def first_answer(address: Address, *, within: float, access: Access = PLAIN) -> float | None:
+def first_answer(
+    address: Address, *, within: float, access: Access = PLAIN, words: bytes = API_VERSIONS
+) -> float | None:
     """Seconds from the first bytes sent on a new connection to the first that come back; None if
-    none came. Sends the TLS ClientHello if there is TLS, else ApiVersions, which is answered before
-    authentication: one round trip of bytes, however many more the authentication needs."""
+    none came. Sends the TLS ClientHello if there is TLS, else `words`, by default ApiVersions,
+    which is answered before authentication: one round trip of bytes, however many more the
+    authentication needs."""
     try:
         with BlockingConnection(address, within=within, access=PLAIN) as path:
             start = time.perf_counter()
-            path.send(API_VERSIONS if access.tls is None else _greeting(access.tls, address[0]))
+            path.send(words if access.tls is None else _greeting(access.tls, address[0]))
             path.hear()
             return time.perf_counter() - start
     except NoAnswer:

@@ -13,9 +13,10 @@ from linkflap.harness.machine import cache, children
 from linkflap.harness.machine import java as javas
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.machine.leases import Lease
-from linkflap.harness.model.protocols import Recorder, Spawn, WireRecording
+from linkflap.harness.machine.user_programs import Foreign
+from linkflap.harness.model.protocols import Recorder, Running, Spawn, WireRecording
 from linkflap.harness.model.security import beside
-from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.model.topology import ClusterSpec, ServiceSpec, Topology
 from linkflap.harness.runtimes.distribution import kafka as distribution
 from linkflap.harness.runtimes.distribution import toxiproxy_server as toxiproxy
 from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
@@ -44,7 +45,15 @@ from linkflap.harness.runtimes.kraft.installation import (
     log_dir_template,
     service_command,
 )
+from linkflap.harness.runtimes.kraft.services import (
+    ENDS_WITHIN,
+    ServiceOfCluster,
+    data_in,
+    words_of,
+)
+from linkflap.harness.runtimes.kraft.services import LOG as SERVICE_LOG
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
+from linkflap.harness.runtimes.toxiproxy.service_link import ServiceLink
 
 
 class ProcessCluster(KraftCluster):
@@ -153,6 +162,36 @@ class ChildSidecar:
         )
 
 
+class ChildService(ServiceOfCluster):
+    """A service that is a child of this process, with whatever it starts."""
+
+    def __init__(self, spec: ServiceSpec, link: ServiceLink, *, port: int, folder: Path) -> None:
+        folder = folder.absolute()
+        self._words = partial(words_of, port=port, data=data_in(folder))
+        self._foreign = Foreign(
+            name=f"service {link.name}", folder=Path(spec.folder), log=folder / SERVICE_LOG
+        )
+        super().__init__(
+            spec,
+            link,
+            at=("127.0.0.1", port),
+            folder=folder,
+            spawn=lambda: self._foreign.start(self._words(spec.command)),
+        )
+
+    @property
+    def alive(self) -> bool:
+        return isinstance(self._child, children.Child) and self._child.end_group() is None
+
+    def _end(self, child: Running) -> None:
+        if isinstance(child, children.Child):
+            self._foreign.end(child, within=ENDS_WITHIN)
+
+    def _status_of(self, words: Sequence[str]) -> int:
+        within = self._spec.ready_within
+        return self._foreign.run(self._words(words), what="ready", within=within).status
+
+
 def deploy(
     topology: Topology, *, folder: Path, recorder: Recorder, wire: WireRecording | None = None
 ) -> ProcessDeployment:
@@ -184,6 +223,20 @@ class ProcessDeployment(WithChildren, KraftDeployment):
 
     def _install_proxies(self) -> None:
         toxiproxy_server()
+
+    def _make_cluster_service(self, cluster: str, name: str, spec: ServiceSpec) -> ChildService:
+        port, proxied, api = self._lease.ports(3)
+        folder = self._folder / cluster / "services" / name
+        link = ServiceLink(
+            f"{cluster}->{name}",
+            spec.protocol,
+            port=proxied,
+            behind=f"127.0.0.1:{port}",
+            api_port=api,
+            folder=folder,
+            recorder=self._recorder,
+        )
+        return ChildService(spec, link, port=port, folder=folder)
 
     def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
         """Leases every port of one cluster and its proxies, and makes both; starts nothing."""

@@ -61,13 +61,15 @@ def changed_for_good(scenario: Scenario) -> Sequence[str]:
 
 
 def stopped(deployment: Deployment) -> Sequence[str]:
-    """The brokers that do not run, and programs behind links that have died."""
+    """The brokers and services that do not run, and programs behind links that have died."""
     down = [
         f"broker {b.cluster}/{b.id} is {b.state}"
         for b in brokers_of(deployment)
         if b.state != "running"
     ]
-    return [*down, *filter(None, [deployment.broken()])]
+    services = deployment.cluster_services.values()
+    ended = [f"service {s.name} of {s.cluster} has ended" for s in services if not s.alive]
+    return [*down, *ended, *filter(None, [deployment.broken()])]
 
 
 def broken(deployment: Deployment) -> Sequence[str]:
@@ -75,6 +77,7 @@ def broken(deployment: Deployment) -> Sequence[str]:
     return [
         *stopped(deployment),
         *(text for link in deployment.links.values() for text in _broken(link)),
+        *(text for each in deployment.cluster_services.values() for text in _broken(each.link)),
         *(text for cluster in deployment.clusters.values() for text in _behind(cluster)),
     ]
 

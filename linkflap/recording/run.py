@@ -187,6 +187,16 @@ def commands(scenario: Scenario) -> dict[str, Sequence[str]]:
             for cluster in scenario.topology.clusters
             for verb, words in cluster.commands.items()
         },
+        **{
+            what: words
+            for cluster in scenario.topology.clusters
+            for name, service in cluster.services.items()
+            for what, words in (
+                (f"service {name} of {cluster.name}", service.command),
+                (f"service {name} of {cluster.name}, ready", service.ready),
+            )
+            if words
+        },
     }
 
 

@@ -64,7 +64,9 @@ from linkflap.report.progress import Progress
 
 
 def remove_data(deployment: Deployment) -> None:
-    """Removes what brokers left on disk: what is judged was captured."""
+    """Removes what brokers and services left on disk: what is judged was captured."""
+    for service in deployment.cluster_services.values():
+        shutil.rmtree(service.data, ignore_errors=True)
     for cluster in deployment.clusters.values():
         for broker in cluster.brokers.values():
             shutil.rmtree(broker.log_dir, ignore_errors=True)

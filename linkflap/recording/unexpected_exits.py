@@ -1,5 +1,5 @@
-"""Unexpected exits: brokers, mirrors and recorders that ended although no fault of the schedule
-ended them.
+"""Unexpected exits: brokers, mirrors, recorders and services that ended although no fault of the
+schedule ended them.
 
 The run continues, because the rest is worth judging, but it does not count as finished. For a
 broker the exit status and the last lines of its log are reported."""
@@ -15,7 +15,7 @@ from typing import Final
 from linkflap.chaos.faults import OF_CLIENTS
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import EnvironmentFailure
-from linkflap.harness.model.events import BrokerDied, MirrorCrashed, RecorderDied
+from linkflap.harness.model.events import BrokerDied, MirrorCrashed, RecorderDied, ServiceDied
 from linkflap.harness.model.faults import Target
 from linkflap.harness.model.protocols import Broker, FaultWorld
 from linkflap.harness.model.scenario import FaultSpec
@@ -83,6 +83,7 @@ class UnexpectedExits:
                 self._seen.add(link)
                 self.mirrors.add(link)
         reported += self._recorders_died()
+        reported += self._services_died()
         self._found.extend(reported)
         return reported
 
@@ -94,6 +95,26 @@ class UnexpectedExits:
                 words = tuple(recorder.last_words(lines=_LAST))
                 self._world.recorder.write(RecorderDied(cluster=cluster, last_words=words))
                 reported.append(f"the recorder of {cluster} died by itself; see {recorder.log}")
+        return reported
+
+    def _services_died(self) -> Sequence[str]:
+        reported = []
+        for name, service in self._world.deployment.cluster_services.items():
+            if not service.alive and name not in self._seen:
+                self._seen.add(name)
+                status, words = service.exit_status, tuple(service.last_words(lines=_LAST))
+                self._world.recorder.write(
+                    ServiceDied(
+                        cluster=service.cluster,
+                        service=service.name,
+                        status=status,
+                        last_words=words,
+                    )
+                )
+                reported.append(
+                    f"service {service.name} of {service.cluster} died by itself "
+                    f"({how(status, starved=None)}); see {service.log}"
+                )
         return reported
 
     def _broker_died(self, broker: Broker, name: str) -> str:

@@ -91,7 +91,12 @@ def found_in(state: State, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     )
     deployment = cast(
         Deployment,
-        SimpleNamespace(clusters={"A": cluster}, links={"A->B": link}, broken=lambda: state.died),
+        SimpleNamespace(
+            clusters={"A": cluster},
+            links={"A->B": link},
+            cluster_services={},
+            broken=lambda: state.died,
+        ),
     )
     monkeypatch.setattr(cleanliness, "AdminClient", lambda _settings: state)
     monkeypatch.setattr(cleanliness, "IN_SYNC_WITHIN", 0.01)

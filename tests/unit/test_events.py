@@ -60,6 +60,7 @@ NEVER_KEPT = {
     "topic-given-up",
     "broker-died",
     "recorder-died",
+    "service-died",
     "client-crash",
     "producer-replaced",
     "not-ended",

@@ -195,7 +195,7 @@ class SlowLink:
 
 def fault(name: str, link: SlowLink, **options: Option) -> FaultBase:
     broker = SimpleNamespace(brokers={1: SimpleNamespace(state="running")})
-    deployment = SimpleNamespace(links={"A->B": link}, clusters={"A": broker})
+    deployment = SimpleNamespace(links={"A->B": link}, clusters={"A": broker}, cluster_services={})
     world = cast(FaultWorld, SimpleNamespace(deployment=deployment, stopping=False))
     return FAULTS[name](
         FaultSpec(id="f", fault=name, target="A->B", at=0, duration=2, options=options), world
@@ -301,7 +301,10 @@ def listener(tmp_path: Path) -> Iterator[tuple[Listener, FaultWorld, list[str]]]
         entry = Security(protocol="SSL", authority=str(authority.file))
         link = Link(bootstrap=Address(f"127.0.0.1:{listening.getsockname()[1]}", entry))
         deployment = SimpleNamespace(
-            links={"A->B": link}, clusters={"A": shows}, topology=parse("A{tls}->B")
+            cluster_services={},
+            links={"A->B": link},
+            clusters={"A": shows},
+            topology=parse("A{tls}->B"),
         )
         yield (
             shows,

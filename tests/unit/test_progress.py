@@ -219,8 +219,11 @@ class Scene:
         }
         self.events = Rows()
         self.recorders: dict[str, SimpleNamespace] = {}
+        self.services: dict[str, SimpleNamespace] = {}
         world = SimpleNamespace(
-            deployment=SimpleNamespace(clusters=clusters, recorders=self.recorders),
+            deployment=SimpleNamespace(
+                clusters=clusters, recorders=self.recorders, cluster_services=self.services
+            ),
             mirrors=self.mirrors,
             recorder=self.events,
         )
@@ -311,6 +314,25 @@ def test_a_recorders_death_is_an_event_and_reported_once() -> None:
     assert scene.deaths.recorders == {"A"}
     ((kind, subject, data),) = scene.events
     assert (kind, subject, data["last_words"]) == ("recorder-died", "A", ["the last line"])
+
+
+def test_a_services_death_is_an_event_and_reported_once() -> None:
+    scene = Scene()
+    service = SimpleNamespace(
+        cluster="A",
+        name="store",
+        alive=True,
+        exit_status=3,
+        log="its log",
+        last_words=lambda *, lines: ["the last line"][:lines],
+    )
+    scene.services["A->store"] = service
+    assert scene.deaths.look() == []
+    service.alive = False
+    assert scene.deaths.look() == ["service store of A died by itself (exit status 3); see its log"]
+    assert scene.deaths.look() == []
+    ((kind, subject, data),) = scene.events
+    assert (kind, subject, data["service"], data["status"]) == ("service-died", "A", "store", 3)
 
 
 def test_a_death_is_reported_without_an_engine_to_ask() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from click.testing import CliRunner
 from scenario_schema import json_schema
 
 import linkflap as api
@@ -302,6 +303,85 @@ def test_settings_of_a_mirror_may_have_a_table_of_their_own(tmp_path: Path) -> N
 def test_settings_that_only_look_like_those(setting: str, tmp_path: Path) -> None:
     text = GOOD.replace('"auto.create.topics.enable" = true', f'"{setting}" = 1')
     assert read(made(tmp_path, text), seed=1).topology.cluster("A").config[setting] == "1"
+
+
+SERVICE: Final = """\
+schema = 1
+name = "served"
+topology = "A"
+
+[cluster.A.config]
+"broker.rack" = "{store}"
+
+[cluster.A.service.store]
+command = ["python3", "-m", "http.server", "{port}", "--directory", "{folder}"]
+protocol = "http"
+ready = ["true", "{port}"]
+ready_within = 20.0
+
+[[workload]]
+kind = "idempotent"
+home = "A"
+
+[[fault]]
+id = "cut"
+fault = "link-cut"
+target = "A->store"
+"""
+
+
+def test_a_cluster_has_services_with_links_that_faults_break(tmp_path: Path) -> None:
+    path = made(tmp_path, SERVICE)
+    built = read(path, seed=3)
+    store = built.topology.cluster("A").services["store"]
+    assert store.command[:2] == ("python3", "-m")
+    assert (store.ready, store.folder) == (("true", "{port}"), str(tmp_path))
+    assert built.topology.service_links == ("A->store",)
+    check(built, "process")
+    save(built, tmp_path / "again.toml")
+    assert read(tmp_path / "again.toml", seed=0) == built
+    shown = CliRunner().invoke(linkflap, ["run", str(path), "--dry-run"], standalone_mode=False)
+    assert "service store of A         python3 -m http.server '{port}'" in shown.output
+    assert "service store of A, ready  true" in shown.output
+    with pytest.raises(InputError, match=r"starts programs of yours \(python3 .*--allow-commands"):
+        linkflap.main(["suite", str(path), "--runs", "1"], standalone_mode=False)
+    with pytest.raises(InputError, match="docker does not start services of clusters"):
+        check(built, "docker")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "says"),
+    [
+        ('"python3", ', '"pythn3", ', 9, "there is no program 'pythn3' in"),
+        ('["true", "{port}"]', '["such/program"]', 11, "there is no program 'such/program' in"),
+        ('"{port}", "--dir', '"8000", "--dir', 9, "the command of service store has no {port}"),
+        ('"{port}", "--dir', '"{prt}", "--dir', 9, "there is no name '{prt}' (did you mean"),
+        ('"{store}"', '"here"', 8, "no setting of the brokers names {store}, the address of"),
+        ('"{store}"', '"{stor}, {store}"', 6, "there is no service 'stor' (did you mean 'store'?"),
+        ('protocol = "http"', 'protocol = "htp"', 10, "protocol is 'htp'; it can be 'http' or"),
+        ('protocol = "http"', "", 8, "'protocol' is missing"),
+        ("ready_within", "redy_within", 12, "there is no 'redy_within' here (did you mean"),
+        ("20.0", "0", 12, "ready_within is 0; it must be a number of seconds, 1 or more"),
+        ("service.store]", "service.A]", 8, "a service cannot be called 'A'"),
+        ('topology = "A"', 'topology = "A@bootstrap:one:9092"', 8, "A runs already, with the"),
+        ('"link-cut"', '"link-bandwidth"', 21, "linkflap cannot measure this fault"),
+        (
+            '"A->store"',
+            '"A->stor"',
+            21,
+            "'A->stor' is not a link; this topology has *->A, A->store",
+        ),
+        ('"link-cut"', '"failover-forced"', 21, "cannot be applied to 'A->store'"),
+    ],
+)
+def test_a_mistake_in_a_service_is_named_with_its_line(
+    old: str, new: str, line: int, says: str, tmp_path: Path
+) -> None:
+    assert SERVICE.count(old) == 1
+    with pytest.raises(InputError) as error:
+        read(made(tmp_path, SERVICE.replace(old, new)), seed=3)
+    assert f"line {line}: " in str(error.value)
+    assert says in str(error.value)
 
 
 def build(folder: Path, *constants: str) -> Path:

@@ -344,7 +344,9 @@ def test_only_what_a_forced_failover_killed_is_started_again(
     kept = KeptClusters.__new__(KeptClusters)
     clusters = {"A": Brokers("A", "stopped"), "B": Brokers("B", "running")}
     kept.folder, kept._aging = tmp_path, aging
-    kept.deployment = cast(Deployment, SimpleNamespace(clusters=clusters, broken=str))
+    kept.deployment = cast(
+        Deployment, SimpleNamespace(clusters=clusters, cluster_services={}, broken=str)
+    )
     monkeypatch.setattr(kept_clusters, "_remove_topics", lambda _cluster, _which: None)
     monkeypatch.setattr(kept_clusters, "_remove_groups", lambda _cluster: None)
     monkeypatch.setattr(kept_clusters, "folder_at", lambda _cluster: tmp_path)
@@ -366,7 +368,9 @@ def test_only_a_soak_goes_on_after_a_fault_that_may_change_clusters_for_good(
 ) -> None:
     kept = KeptClusters.__new__(KeptClusters)
     kept._aging = aging
-    kept.deployment = cast(Deployment, SimpleNamespace(clusters={}, links={}, broken=str))
+    kept.deployment = cast(
+        Deployment, SimpleNamespace(clusters={}, links={}, cluster_services={}, broken=str)
+    )
     made = replace(baseline(7, PLAN.bounds), schedule=(_fault("broker-disk-slow", "A/1"),))
     assert kept.clean(made, tmp_path) == why
 
@@ -382,7 +386,9 @@ def test_clusters_that_cannot_be_started_again_say_so(
     kept = KeptClusters.__new__(KeptClusters)
     kept._aging = False
     clusters = {"A": Brokers("A", "stopped")}
-    kept.deployment = cast(Deployment, SimpleNamespace(clusters=clusters, broken=str))
+    kept.deployment = cast(
+        Deployment, SimpleNamespace(clusters=clusters, cluster_services={}, broken=str)
+    )
     made = replace(baseline(7, PLAN.bounds), schedule=(_fault("failover-forced", "A->B"),))
     assert kept.clean(made, tmp_path) == [
         "they could not be cleaned: broker A/1 ended with status 1 while starting"

@@ -13,11 +13,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.model.protocols import Recorder, WireRecording
 from linkflap.harness.model.security import beside
 from linkflap.harness.model.threads import side_by_side
-from linkflap.harness.model.topology import ClusterSpec, Topology, hyphen_free
+from linkflap.harness.model.topology import ClusterSpec, ServiceSpec, Topology, hyphen_free
 from linkflap.harness.runtimes.distribution import kafka
 from linkflap.harness.runtimes.docker.cluster import (
     ContainerCluster,
@@ -44,6 +44,7 @@ from linkflap.harness.runtimes.kraft.deployment import (
     started,
 )
 from linkflap.harness.runtimes.kraft.installation import Installation
+from linkflap.harness.runtimes.kraft.services import ServiceOfCluster
 from linkflap.harness.runtimes.kraft.training import MIRROR_MAIN
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyServer
@@ -120,6 +121,11 @@ _FIRST_PROXIED_PORT: Final = 9300
 
 def check(topology: Topology) -> None:
     """Raises InputError for an unknown Kafka; fetches nothing and asks no engine."""
+    if topology.service_links:
+        raise InputError(
+            f"runtime docker does not start services of clusters ({topology.service_links[0]}); "
+            "play this with --runtime process"
+        )
     for asked in dict.fromkeys(cluster.kafka for cluster in topology.clusters):
         if not custom_image.is_reference(asked):
             kafka.look_for(asked)
@@ -211,6 +217,9 @@ class DockerDeployment(KraftDeployment):
 
     def _install(self, asked: str) -> Installation:
         return install(asked)
+
+    def _make_cluster_service(self, cluster: str, name: str, spec: ServiceSpec) -> ServiceOfCluster:
+        raise SetupError(f"runtime docker cannot start service {name} of {cluster}")
 
     def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
         recorded = spec.brokers if self._wire is not None else 0

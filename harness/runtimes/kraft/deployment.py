@@ -15,6 +15,7 @@ import signal
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +33,7 @@ from linkflap.harness.model.interference import APIS, Interference, Requests
 from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.protocols import Recorder, Sidecar, WireRecording
 from linkflap.harness.model.threads import all_side_by_side, side_by_side
-from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.model.topology import ClusterSpec, ServiceSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir.files import write_whole
 from linkflap.harness.runtimes.kraft.broker import (
@@ -44,6 +45,7 @@ from linkflap.harness.runtimes.kraft.broker import (
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.runtimes.kraft.configuration import paths_into
 from linkflap.harness.runtimes.kraft.installation import Installation
+from linkflap.harness.runtimes.kraft.services import ServiceOfCluster, filled
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.harness.wire.forwarding import Tls
 from linkflap.harness.wire.recorder.settings import (
@@ -209,6 +211,7 @@ class DeploymentParts(ABC):
         self._installations: dict[str, Installation] = {}
         self._links: dict[str, ToxiproxyLink] = {}
         self._services: dict[str, KafkaService] = {}
+        self._cluster_services: dict[str, ServiceOfCluster] = {}
         self._ends: list[Callable[[], None]] = []
         self._closed = False
         self._lock = threading.Lock()
@@ -224,6 +227,10 @@ class DeploymentParts(ABC):
     @property
     def recorders(self) -> Mapping[str, ClusterRecorder]:
         return MappingProxyType(self._recorders)
+
+    @property
+    def cluster_services(self) -> Mapping[str, ServiceOfCluster]:
+        return MappingProxyType(self._cluster_services)
 
     @property
     def javas(self) -> Mapping[str, str]:
@@ -359,10 +366,20 @@ class KraftDeployment(DeploymentParts):
         # in the topology's order
         self._installations = {asked: self._installations[asked] for asked in kafkas}
         brokers = sum(cluster.brokers for cluster in self._topology.clusters)
-        self._lease.memory(brokers * BROKER_MEMORY + sum(map(len, paths.values())) * LINK_MEMORY)
+        services = len(self._topology.service_links)
+        self._lease.memory(
+            (brokers + services) * BROKER_MEMORY
+            + (sum(map(len, paths.values())) + services) * LINK_MEMORY
+        )
         self._begin_network()
         for cluster in self._topology.clusters:
-            self._prepare(cluster, paths[cluster.name])
+            for name, service in cluster.services.items():
+                self._cluster_services[f"{cluster.name}->{name}"] = self._make_cluster_service(
+                    cluster.name, name, service
+                )
+            settings = filled(cluster, self._cluster_services)
+            self._prepare(replace(cluster, config=settings), paths[cluster.name])
+        side_by_side(service.start for service in self._cluster_services.values())
         self._launch()
         side_by_side(recorder.start for recorder in self._recorders.values())
         side_by_side(link.start for link in self._links.values())
@@ -397,6 +414,10 @@ class KraftDeployment(DeploymentParts):
     @abstractmethod
     def _install_proxies(self) -> None:
         """Installs Toxiproxy if necessary. Raises SetupError."""
+
+    @abstractmethod
+    def _make_cluster_service(self, cluster: str, name: str, spec: ServiceSpec) -> ServiceOfCluster:
+        """Leases the ports of a service and its link, and makes both; starts nothing."""
 
     @abstractmethod
     def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
@@ -434,6 +455,8 @@ class KraftDeployment(DeploymentParts):
         self._clusters[cluster].skew_clock(broker, seconds)
 
     def _end_clusters(self, ends: contextlib.ExitStack) -> None:
+        for service in self._cluster_services.values():
+            ends.callback(service.close)
         for cluster in self._clusters.values():
             ends.callback(cluster.close)
         for recorder in self._recorders.values():

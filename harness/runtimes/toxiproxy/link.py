@@ -197,7 +197,7 @@ class LinkMeter:
         with ThreadPoolExecutor(len(self.proxies)) as pool:
             return dict(zip(self.proxies, pool.map(measure, self.proxies.values()), strict=True))
 
-    def delivers_requests(self, *, within: float) -> bool:
+    def delivers_requests(self, *, within: float) -> bool | None:
         """Whether a request sent into the path takes effect on the cluster, whatever happens to its
         response. The request makes a mark: a quota for a client that does not exist, or that of
         `marks`. linkflap looks the mark up without the proxies, and removes it."""

@@ -1,0 +1,48 @@
+"""A service that a cluster could need, run as `python small_service.py PORT NOTES`: it answers
+HTTP, has a child process, and notes what of its surroundings it sees when it starts and ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import NoReturn
+
+import psutil
+
+
+def brokers() -> int:
+    """The brokers that the same harness runs: it is the parent of this program's supervisor."""
+    harness = psutil.Process(os.getppid()).parent()
+    assert harness is not None
+    return sum("kafka.Kafka" in each.cmdline() for each in harness.children())
+
+
+class Answer(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # connections stay open, as those of real stores do
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+def main(port: int, notes: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    said = {"pid": os.getpid(), "child": child.pid, "began_beside": brokers()}
+    notes.write_text(json.dumps(said))
+
+    def end(*_: object) -> NoReturn:
+        notes.write_text(json.dumps({**said, "ended_beside": brokers()}))
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, end)
+    ThreadingHTTPServer(("127.0.0.1", port), Answer).serve_forever()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))
