@@ -441,8 +441,9 @@ def _label(cluster: ClusterSpec) -> tuple[str, str, str]:
         return cluster.name, "runs already", f"at {cluster.bootstrap}{entered}"
     kafka = cluster.kafka if len(cluster.kafka) <= 24 else "…" + cluster.kafka[-23:]
     secured = f", {cluster.security}" if cluster.security else ""
+    needs = f", needs {', '.join(cluster.services)}" if cluster.services else ""
     return (
         cluster.name,
-        f"{counted(cluster.brokers, 'broker')}{secured}",
+        f"{counted(cluster.brokers, 'broker')}{secured}{needs}",
         f"Kafka {kafka}" if kafka[:1].isdigit() else kafka,
     )

@@ -270,10 +270,14 @@ def targets(fault: str, draft: Draft) -> list[str]:
 def _candidates(fault: str, draft: Draft) -> Sequence[str]:
     """The existing objects of the kind that a fault targets."""
     if FaultName(fault).of_link or fault in (*OF_CERTIFICATES, KILL, *RULED):
-        if not draft.topology.links and fault != KILL and fault not in RULED:
-            # the only paths are of clients
-            return [f"*->{name}" for name in draft.clients_of_proxies]
-        return _of_links(fault, draft)
+        if fault == KILL or fault in RULED:
+            return _of_links(fault, draft)
+        to_services = [
+            link for link in draft.topology.service_links if LinkSpec.parse(link).source in draft.up
+        ]
+        if not draft.topology.links:  # the only other paths are of clients
+            return [*(f"*->{name}" for name in draft.clients_of_proxies), *to_services]
+        return [*_of_links(fault, draft), *to_services]
     if fault in OF_CLIENTS:
         return written_clusters(draft)
     if fault in ("partitions-added", DELETED, RECREATED):

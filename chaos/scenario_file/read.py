@@ -498,7 +498,7 @@ def _topology(reader: Reader, file: ScenarioFile) -> Topology:
 
 _NAME_OF_SERVICE: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _PORT: Final = "{port}"
-_OF_SERVICES: Final = (_PORT, "{folder}")
+_OF_SERVICES: Final = ("{host}", _PORT, "{folder}")
 """What is filled into the words of a service's commands."""
 _FILLED: Final = re.compile(r"(?<![${])\{([A-Za-z]\w*)\}")
 
@@ -538,7 +538,8 @@ def _services(
                 "_ that no cluster has",
             )
         for verb, words in (("command", service.command), ("ready", service.ready)):
-            _check_words(reader, (*at, verb), words, reader.path.parent / service.folder)
+            folder = (reader.path.parent / service.folder).absolute()
+            _check_words(reader, (*at, verb), words, None if service.image else folder)
         if not any(_PORT in word for word in service.command):
             reader.fail(
                 (*at, "command"),
@@ -552,18 +553,20 @@ def _services(
             folder=str((reader.path.parent / service.folder).absolute()),
             ready=tuple(service.ready),
             ready_within=service.ready_within,
+            image=service.image,
         )
         for name, service in table.service.items()
     }
 
 
-def _check_words(reader: Reader, at: KeyPath, words: Sequence[str], folder: Path) -> None:
-    """Raises InputError for a command that cannot be started, or with names that mean nothing."""
-    if words and program(words[0], folder.absolute()) is None:
+def _check_words(reader: Reader, at: KeyPath, words: Sequence[str], folder: Path | None) -> None:
+    """Raises InputError for a command with names that mean nothing, or whose program is not there
+    (None: it is looked for in an image)."""
+    if words and folder is not None and program(words[0], folder) is None:
         reader.fail(
             at,
-            f"there is no program {words[0]!r} in {folder.absolute()} or on PATH; correct the "
-            "command, or folder",
+            f"there is no program {words[0]!r} in {folder} or on PATH; correct the command, or "
+            "folder",
         )
     for word in words:
         for found in _FILLED.finditer(word):

@@ -57,14 +57,15 @@ Protocol = Literal["http", "postgresql"]
 class ServiceTable(Table, frozen=True, kw_only=True):
     """A service that a cluster needs besides Kafka: a database, an object store. Its brokers reach
     it over a link of its own (`A->NAME`); `{NAME}` in the cluster's settings is the address there.
-    It starts before the brokers and ends after them. `{port}` in `command` and `ready` is the port
-    that linkflap chose for it, `{folder}` an empty folder of the run."""
+    It starts before the brokers and ends after them. `{host}` and `{port}` in `command` and `ready`
+    are where it listens, as linkflap chose it, `{folder}` is an empty folder of the run."""
 
     command: Annotated[Words, Meta(min_length=1)]
     protocol: Protocol
     folder: str = ""
     ready: Words = []
     ready_within: Annotated[float, Meta(ge=1, le=3600, extra={UNIT: "seconds"})] = 60.0
+    image: str = ""
 
 
 class ClusterTable(Table, frozen=True, kw_only=True):
@@ -241,13 +242,14 @@ KEYS: Final[Mapping[type[Table], tuple[str, Mapping[str, str]]]] = {
     ServiceTable: (
         "[cluster.A.service.NAME]",
         {
-            "command": "the service, as a list of words, run without a shell; {port} is the port "
-            "on which it must listen, {folder} an empty folder of the run",
+            "command": "the service, as a list of words, run without a shell; {host} and {port} "
+            "are where it must listen, {folder} is an empty folder of the run",
             "protocol": "how linkflap asks whether it answers: http or postgresql",
             "folder": "where it runs, from the file's folder",
             "ready": "a command that exits with 0 once the service is ready, tried until then; "
             "left out: it is ready once it answers",
             "ready_within": "seconds for that",
+            "image": "in the docker runtime: the image in which both commands run",
         },
     ),
     WorkloadTable: (

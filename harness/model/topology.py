@@ -30,8 +30,9 @@ TopicPartition = tuple[str, int]
 class ServiceSpec:
     """A service that a cluster needs besides Kafka: a database, an object store. `command` runs it
     in `folder`; `ready` is a command that exits with 0 once it serves (empty: it serves once it
-    answers). `{port}` in their words is the port on which it listens, `{folder}` an empty folder of
-    the run. `protocol` is how it is asked (`harness.runtimes.toxiproxy.service_link`).
+    answers). `{host}` and `{port}` in their words are where it listens, `{folder}` is an empty
+    folder of the run. `protocol` is how it is asked (`harness.runtimes.toxiproxy.service_link`). In
+    containers both commands run in one of `image`, in its folder of the run.
     """
 
     command: tuple[str, ...]
@@ -39,6 +40,7 @@ class ServiceSpec:
     folder: str = ""
     ready: tuple[str, ...] = ()
     ready_within: float = 60.0
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from linkflap.harness.machine import cache, children
 from linkflap.harness.machine import java as javas
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.machine.leases import Lease
-from linkflap.harness.machine.user_programs import Foreign
+from linkflap.harness.machine.user_programs import Foreign, program
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Recorder, Running, Spawn, WireRecording
 from linkflap.harness.model.security import beside
 from linkflap.harness.model.topology import ClusterSpec, ServiceSpec, Topology
@@ -162,19 +164,22 @@ class ChildSidecar:
         )
 
 
+_HOST: Final = "127.0.0.1"
+
+
 class ChildService(ServiceOfCluster):
     """A service that is a child of this process, with whatever it starts."""
 
     def __init__(self, spec: ServiceSpec, link: ServiceLink, *, port: int, folder: Path) -> None:
         folder = folder.absolute()
-        self._words = partial(words_of, port=port, data=data_in(folder))
+        self._words = partial(words_of, host=_HOST, port=port, data=data_in(folder))
         self._foreign = Foreign(
             name=f"service {link.name}", folder=Path(spec.folder), log=folder / SERVICE_LOG
         )
         super().__init__(
             spec,
             link,
-            at=("127.0.0.1", port),
+            at=(_HOST, port),
             folder=folder,
             spawn=lambda: self._foreign.start(self._words(spec.command)),
         )
@@ -231,7 +236,7 @@ class ProcessDeployment(WithChildren, KraftDeployment):
             f"{cluster}->{name}",
             spec.protocol,
             port=proxied,
-            behind=f"127.0.0.1:{port}",
+            behind=f"{_HOST}:{port}",
             api_port=api,
             folder=folder,
             recorder=self._recorder,
@@ -303,6 +308,7 @@ class ProcessDeployment(WithChildren, KraftDeployment):
 def check(topology: Topology) -> None:
     """Raises InputError for an unknown Kafka, SetupError where linkflap is offline and the cache
     lacks something; fetches nothing."""
+    _check_services(topology)
     missing = []
     for asked in dict.fromkeys(cluster.kafka for cluster in topology.clusters):
         found = look_for(asked)
@@ -314,3 +320,16 @@ def check(topology: Topology) -> None:
     if not toxiproxy.cached():
         missing.append(toxiproxy.DESCRIBED)
     cache.check_online(*dict.fromkeys(filter(None, missing)))
+
+
+def _check_services(topology: Topology) -> None:
+    """Raises InputError for a service whose program is not there."""
+    for cluster in topology.clusters:
+        for name, service in cluster.services.items():
+            for words in filter(None, (service.command, service.ready)):
+                if program(words[0], Path(service.folder)) is None:
+                    raise InputError(
+                        f"service {name} of {cluster.name}: there is no program {words[0]!r} in "
+                        f"{service.folder} or on PATH; install it, or play this with "
+                        "--runtime docker"
+                    )

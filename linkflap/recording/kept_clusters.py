@@ -128,7 +128,8 @@ class KeptClusters:
             self._current.round = writer
             stack.callback(self._no_round)
             writer.describe(java_inside(self.deployment))
-            for link in self.deployment.links.values():
+            services = self.deployment.cluster_services.values()
+            for link in (*self.deployment.links.values(), *(each.link for each in services)):
                 link.prove()
             perform(scenario, self.deployment, writer, stack, progress, exits, since=self._ends())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -25,7 +26,7 @@ from linkflap.recording.run import record
 from linkflap.report.progress import Progress
 from tests import command_line, small_service
 from tests.command_line import alive, use_ledger
-from tests.on_runtimes import Events
+from tests.on_runtimes import Events, of
 from tests.waiting import eventually
 
 PROGRAM = small_service.__file__
@@ -119,9 +120,7 @@ def test_a_service_lives_around_its_brokers_and_its_link_is_broken(tmp_path: Pat
     properties = (folder / "logs" / "A" / "1" / "server.properties").read_text()
     assert f"broker.rack=rack at {proven['A->store'][0]}\n" in properties
     played = ["slow", "half-open", "cut", "flap", "reset"]
-    assert [(e.id, e.bit) for e in of_kind(events, FaultBite)] == [
-        (id, True) for id in played
-    ]
+    assert [(e.id, e.bit) for e in of_kind(events, FaultBite)] == [(id, True) for id in played]
     assert [e.id for e in of_kind(events, FaultEnd)] == played
     service = folder / "logs" / "A" / "services" / "store"
     assert '"GET / HTTP/1.1" 200' in (service / "output.log").read_text()
@@ -175,6 +174,38 @@ def test_a_service_that_is_not_ready_ends_the_start_before_any_broker(
     assert says in str(error.value)
     assert not list((tmp_path / "logs" / "A" / "1").glob("server.log"))
     assert not any(map(alive, psutil.Process().children(recursive=True)[1:]))
+
+
+@pytest.mark.nightly
+def test_a_service_in_a_container_lives_around_its_brokers(engine: Any, tmp_path: Path) -> None:
+    """Its image is linkflap's own, with this machine's Python."""
+    from linkflap.harness.runtimes.docker.images import python_image  # needs an engine
+
+    store = f"""\
+command = ["{python_image.PYTHON}", "-m", "http.server", "{{port}}", "--bind", "{{host}}"]
+image = "{python_image.ready()}"
+ready = ["{python_image.PYTHON}", "-c", "import os; os.stat('{{folder}}')"]
+"""
+    text = re.sub(r"(?m)^command = .*\n", lambda _: store, FILE)
+    text = re.sub(r"(?m)^ready = .*socket.*\n", "", text)
+    cut = [fault for fault in FAULTS.split("\n\n") if "link-cut" in fault or "latency" in fault]
+    text = "\n".join([text, *cut]).replace("after:half-open", "after:slow")
+    folder = record(
+        scenario_in(tmp_path, text),
+        runtime="docker",
+        folder=tmp_path / "run",
+        command="",
+        progress=Progress(time.monotonic, lambda _sign, _text: None),
+    )
+    reader = RunReader(folder)
+    events = reader.events()[0]
+    assert reader.run.status == "finished"
+    assert [(e.id, e.bit) for e in of_kind(events, FaultBite)] == [("slow", True), ("cut", True)]
+    properties = (folder / "logs" / "A" / "1" / "server.properties").read_text()
+    assert re.search(r"(?m)^broker.rack=rack at (?!127)\d+\.\d+\.\d+\.\d+:\d+$", properties)
+    words = (folder / "logs" / "A" / "services" / "store" / "output.log").read_text()
+    assert '"GET / HTTP/1.1" 200' in words
+    assert of(engine, ledger.own().owner) == []
 
 
 HARNESS = """

@@ -29,11 +29,11 @@ from linkflap.chaos.generator.packages import FAILOVERS, Draft, Wants
 from linkflap.chaos.triggers import Condition, condition
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import OF_BROKERS_MIRRORS
-from linkflap.harness.model.scenario import NO_MIRROR, FaultSpec, Scenario
-from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.scenario import NO_MIRROR, FaultSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.topology import ClusterSpec, ServiceSpec, Topology
 from linkflap.recording.run import check
 from linkflap.topologies import parse
-from tests.scenarios import drawn
+from tests.scenarios import drawn, scenario_of
 
 # Bounds for the scenarios that tests generate.
 
@@ -637,3 +637,17 @@ def test_faults_on_the_wire_are_drawn_where_clients_can_connect_through_recorder
     assert not drawn_on("A{tls}")  # its clients' path may get another certificate
     scenario = generate(7, 1, Coverage(), GeneratorBounds(), guided=False)
     assert not ON_THE_WIRE & set(of_scenario(scenario, GeneratorBounds()).allowed)
+
+
+def test_links_to_services_are_broken_too_as_far_as_that_can_be_measured() -> None:
+    store = ServiceSpec(command=("store", "{port}"), protocol="http")
+    alone = ClusterSpec(name="A", config={"broker.rack": "{store}"}, services={"store": store})
+    like = scenario_of(
+        Topology(clusters=(alone,), links=()),
+        NO_MIRROR,
+        workloads=(WorkloadSpec(kind="idempotent", home="A"),),
+    )
+    faults = drawn(of_scenario(like, GeneratorBounds()), 60)
+    on_service = {fault.fault for fault in faults if fault.target == "A->store"}
+    assert on_service == {"link-cut", "link-flap", "link-half-open", "link-latency", "link-reset"}
+    assert position("A->store", like.topology) == "service"

@@ -341,12 +341,23 @@ def test_a_cluster_has_services_with_links_that_faults_break(tmp_path: Path) -> 
     save(built, tmp_path / "again.toml")
     assert read(tmp_path / "again.toml", seed=0) == built
     shown = CliRunner().invoke(linkflap, ["run", str(path), "--dry-run"], standalone_mode=False)
+    assert "A  1 broker, needs store  Kafka 4" in shown.output
     assert "service store of A         python3 -m http.server '{port}'" in shown.output
     assert "service store of A, ready  true" in shown.output
     with pytest.raises(InputError, match=r"starts programs of yours \(python3 .*--allow-commands"):
         linkflap.main(["suite", str(path), "--runs", "1"], standalone_mode=False)
-    with pytest.raises(InputError, match="docker does not start services of clusters"):
+    with pytest.raises(InputError, match="service store of A has no image, in which runtime"):
         check(built, "docker")
+
+
+def test_the_program_of_a_service_with_an_image_need_not_be_on_this_machine(tmp_path: Path) -> None:
+    text = SERVICE.replace('"python3", ', '"minio", ').replace(
+        "ready_within", 'image = "minio/minio"\nready_within'
+    )
+    built = read(made(tmp_path, text), seed=3)
+    check(built, "docker")
+    with pytest.raises(InputError, match="store of A: there is no program 'minio' in"):
+        check(built, "process")
 
 
 @pytest.mark.parametrize(

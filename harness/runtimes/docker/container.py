@@ -244,6 +244,17 @@ class Container:
             self.name, self._network, self._address, self._container.get_wrapped_container
         )
 
+    def run(self, words: Sequence[str]) -> int:
+        """The exit status of a command beside the program, to whose output its own is added. Raises
+        EnvironmentFailure."""
+        with engine.asked(f"run {words[0]} in container {self.name}"):
+            ran = self._container.get_wrapped_container().exec_run(
+                list(words), user=self._network.user, workdir=str(self._output.parent)
+            )
+        with self._output.open("ab") as file:
+            file.write(ran.output)
+        return int(ran.exit_code)
+
     def spawn(self) -> ContainerRun:
         """Raises SetupError with the engine's reason when it cannot be started."""
         with engine.asked(f"start container {self.name}", kind=SetupError):

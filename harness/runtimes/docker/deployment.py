@@ -8,13 +8,15 @@ recorders. Every proxy and control API is published, so that the harness can mea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from linkflap.harness.model.errors import InputError, SetupError
-from linkflap.harness.model.protocols import Recorder, WireRecording
+from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
+from linkflap.harness.model.protocols import Recorder, Running, WireRecording
 from linkflap.harness.model.security import beside
 from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import ClusterSpec, ServiceSpec, Topology, hyphen_free
@@ -27,7 +29,7 @@ from linkflap.harness.runtimes.docker.cluster import (
 )
 from linkflap.harness.runtimes.docker.container import Container, ContainerRun
 from linkflap.harness.runtimes.docker.engine import DeploymentNetwork, create_network
-from linkflap.harness.runtimes.docker.images import custom_image, proxy_image, python_image
+from linkflap.harness.runtimes.docker.images import builds, custom_image, proxy_image, python_image
 from linkflap.harness.runtimes.kraft.broker import KafkaService, ServicePlan
 from linkflap.harness.runtimes.kraft.configuration import (
     ACCESS,
@@ -44,10 +46,17 @@ from linkflap.harness.runtimes.kraft.deployment import (
     started,
 )
 from linkflap.harness.runtimes.kraft.installation import Installation
-from linkflap.harness.runtimes.kraft.services import ServiceOfCluster
+from linkflap.harness.runtimes.kraft.services import (
+    ENDS_WITHIN,
+    ServiceOfCluster,
+    data_in,
+    words_of,
+)
+from linkflap.harness.runtimes.kraft.services import LOG as SERVICE_LOG
 from linkflap.harness.runtimes.kraft.training import MIRROR_MAIN
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyServer
+from linkflap.harness.runtimes.toxiproxy.service_link import ServiceLink
 from linkflap.harness.wire.access import host_and_port
 
 if TYPE_CHECKING:
@@ -112,6 +121,32 @@ class ContainerSidecar:
         return self._container.spawn()
 
 
+class ContainerService(ServiceOfCluster):
+    """A service in a container of the user's image."""
+
+    def __init__(
+        self,
+        spec: ServiceSpec,
+        link: ServiceLink,
+        container: Container,
+        words: Callable[[Sequence[str]], Sequence[str]],
+        *,
+        port: int,
+        folder: Path,
+    ) -> None:
+        """`words`: fills a command in; `port`: where it is published on this machine."""
+        super().__init__(spec, link, at=(_LOOPBACK, port), folder=folder, spawn=container.spawn)
+        self._container, self._words = container, words
+
+    def _end(self, child: Running) -> None:
+        with contextlib.suppress(DeadlineExceeded):
+            child.stop(within=ENDS_WITHIN)
+        child.kill()
+
+    def _status_of(self, words: Sequence[str]) -> int:
+        return self._container.run(self._words(words))
+
+
 _INTERNAL_PORT: Final = 9094
 _CONTROLLER_PORT: Final = 9093
 _FIRST_PATH_PORT: Final = 9200
@@ -121,11 +156,13 @@ _FIRST_PROXIED_PORT: Final = 9300
 
 def check(topology: Topology) -> None:
     """Raises InputError for an unknown Kafka; fetches nothing and asks no engine."""
-    if topology.service_links:
-        raise InputError(
-            f"runtime docker does not start services of clusters ({topology.service_links[0]}); "
-            "play this with --runtime process"
-        )
+    for cluster in topology.clusters:
+        for name, service in cluster.services.items():
+            if not service.image:
+                raise InputError(
+                    f"service {name} of {cluster.name} has no image, in which runtime docker runs "
+                    "its command; add image = …, or play this with --runtime process"
+                )
     for asked in dict.fromkeys(cluster.kafka for cluster in topology.clusters):
         if not custom_image.is_reference(asked):
             kafka.look_for(asked)
@@ -218,8 +255,38 @@ class DockerDeployment(KraftDeployment):
     def _install(self, asked: str) -> Installation:
         return install(asked)
 
-    def _make_cluster_service(self, cluster: str, name: str, spec: ServiceSpec) -> ServiceOfCluster:
-        raise SetupError(f"runtime docker cannot start service {name} of {cluster}")
+    def _make_cluster_service(self, cluster: str, name: str, spec: ServiceSpec) -> ContainerService:
+        if builds.identity(spec.image) is None:
+            builds.pull(spec.image, fix="build or load it, or name another image")
+        port, proxied, api = self._lease.ports(3)
+        address, before = self._network.take_address(), self._network.take_address()
+        folder = self._folder / cluster / "services" / name
+        own_name = f"{hyphen_free(cluster)}-{name}".lower().replace("_", "-")
+        link = ServiceLink(
+            f"{cluster}->{name}",
+            spec.protocol,
+            port=proxied,
+            behind=f"{address}:{port}",
+            api_port=api,
+            folder=folder,
+            recorder=self._recorder,
+            server=self._server(
+                f"{own_name}-proxy", before, [api, proxied], folder / "toxiproxy.log"
+            ),
+            host=before,
+        )
+        words = partial(words_of, host="0.0.0.0", port=port, data=data_in(folder))
+        container = Container(
+            own_name,
+            self._network,
+            image=spec.image,
+            command=words(spec.command),
+            address=address,
+            output=folder / SERVICE_LOG,
+            folders={folder: True},
+            published=[port],
+        )
+        return ContainerService(spec, link, container, words, port=port, folder=folder)
 
     def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
         recorded = spec.brokers if self._wire is not None else 0

@@ -122,9 +122,12 @@ def data_in(folder: Path) -> Path:
     return folder / "data"
 
 
-def words_of(words: Sequence[str], *, port: int, data: Path) -> Sequence[str]:
-    """A command of a service, with its port and its folder filled in."""
-    return [word.replace("{port}", str(port)).replace("{folder}", str(data)) for word in words]
+def words_of(words: Sequence[str], *, host: str, port: int, data: Path) -> Sequence[str]:
+    """A command of a service, with the address and the folder filled in."""
+    names = {"{host}": host, "{port}": str(port), "{folder}": str(data)}
+    for name, value in names.items():
+        words = [word.replace(name, value) for word in words]
+    return words
 
 
 def filled(spec: ClusterSpec, services: Mapping[str, ServiceOfCluster]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import Final
 from linkflap.harness.model.protocols import Recorder
 from linkflap.harness.runtimes import probe
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
+from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyServer
 from linkflap.harness.wire.access import Address
 
 REQUESTS: Final[Mapping[str, bytes]] = {
@@ -43,9 +44,21 @@ class ServiceLink(ToxiproxyLink):
         api_port: int,
         folder: Path,
         recorder: Recorder,
+        server: ToxiproxyServer | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
-        cluster = name.partition("->")[0]
-        super().__init__(name, cluster, {_ONLY: (port, behind)}, api_port, folder, recorder, behind)
+        """`host`: where brokers reach its proxy."""
+        super().__init__(
+            name,
+            name.partition("->")[0],
+            {_ONLY: (port, behind)},
+            api_port,
+            folder,
+            recorder,
+            behind,
+            server=server,
+            advertised={_ONLY: (host, port)},
+        )
         self._protocol = protocol
 
     def round_trips(self, *, within: float) -> dict[int, float | None]:
