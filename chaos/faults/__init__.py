@@ -54,6 +54,7 @@ from linkflap.chaos.faults.programs import (
     ProgramThrottled,
     ProgramUnanswered,
 )
+from linkflap.chaos.faults.services import ServiceKill
 from linkflap.chaos.faults.topics import PartitionsAdded, RecordsDeletion, TopicRecreated
 from linkflap.harness.model.faults import FaultName
 from linkflap.harness.model.scenario import FaultSpec
@@ -100,6 +101,7 @@ FAULTS: Final[Mapping[str, type[FaultBase]]] = MappingProxyType(
         "records-deleted": RecordsDeletion,
         "rolling-restart": RollingRestart,
         "rolling-upgrade": RollingUpgrade,
+        "service-kill": ServiceKill,
         "topic-recreated": TopicRecreated,
         "unclean-election": UncleanElection,
     }

@@ -41,9 +41,9 @@ ALL: Final = (
 PRIVILEGED: Final = frozenset({"broker-disk-full", "broker-disk-slow", "clock-skew"})
 """Faults that need root or packages that not every machine has: drawn only if a suite names
 them."""
-LOSSY: Final = frozenset({"records-deleted", "topic-recreated", "unclean-election"})
-"""Faults after which acknowledged records may be missing without a violation: drawn only if a suite
-names them."""
+LOSSY: Final = frozenset({"records-deleted", "service-kill", "topic-recreated", "unclean-election"})
+"""Faults after which acknowledged records may be missing without a violation (a service may keep
+them in memory): drawn only if a suite names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

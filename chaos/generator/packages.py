@@ -270,14 +270,9 @@ def targets(fault: str, draft: Draft) -> list[str]:
 def _candidates(fault: str, draft: Draft) -> Sequence[str]:
     """The existing objects of the kind that a fault targets."""
     if FaultName(fault).of_link or fault in (*OF_CERTIFICATES, KILL, *RULED):
-        if fault == KILL or fault in RULED:
-            return _of_links(fault, draft)
-        to_services = [
-            link for link in draft.topology.service_links if LinkSpec.parse(link).source in draft.up
-        ]
-        if not draft.topology.links:  # the only other paths are of clients
-            return [*(f"*->{name}" for name in draft.clients_of_proxies), *to_services]
-        return [*_of_links(fault, draft), *to_services]
+        return _of_links(fault, draft) if fault in (KILL, *RULED) else _paths(fault, draft)
+    if FaultName(fault).of_service:
+        return draft.topology.service_links
     if fault in OF_CLIENTS:
         return written_clusters(draft)
     if fault in ("partitions-added", DELETED, RECREATED):
@@ -287,6 +282,17 @@ def _candidates(fault: str, draft: Draft) -> Sequence[str]:
     if fault in OF_BROKERS or fault.startswith("broker-") or fault == "partition":
         return _of_brokers(fault, draft)
     return [*sorted(draft.up), *brokers_of_at_least(draft, least=1), *sorted(draft.mirrored)]
+
+
+def _paths(fault: str, draft: Draft) -> Sequence[str]:
+    """Links with a mirror, or where the topology has none, the paths of clients; and the links to
+    services."""
+    services = [
+        link for link in draft.topology.service_links if LinkSpec.parse(link).source in draft.up
+    ]
+    if not draft.topology.links:
+        return [*(f"*->{name}" for name in draft.clients_of_proxies), *services]
+    return [*_of_links(fault, draft), *services]
 
 
 def _of_links(fault: str, draft: Draft) -> Sequence[str]:

@@ -53,6 +53,11 @@ class FaultName:
         return self.text.startswith(("client-", "program-"))
 
     @property
+    def of_service(self) -> bool:
+        """Whether the fault ends a service that a cluster needs."""
+        return self.text.startswith("service-")
+
+    @property
     def of_topics(self) -> bool:
         """Whether the fault only changes topics; brokers and their coordinators go on."""
         return self.text in OF_TOPICS

@@ -601,6 +601,12 @@ class ClusterService(Protocol):
     def last_words(self, *, lines: int) -> Sequence[str]:
         """The last lines of its output, at most `lines`."""
 
+    def kill(self) -> None:
+        """SIGKILL of all its processes; returns when they are gone."""
+
+    def start_again(self) -> None:
+        """Runs its command again, unless it runs; returns when it answers. Raises SetupError."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorStage:

@@ -188,6 +188,10 @@ class ChildService(ServiceOfCluster):
     def alive(self) -> bool:
         return isinstance(self._child, children.Child) and self._child.end_group() is None
 
+    def kill(self) -> None:
+        if isinstance(self._child, children.Child):
+            self._foreign.kill(self._child)
+
     def _end(self, child: Running) -> None:
         if isinstance(child, children.Child):
             self._foreign.end(child, within=ENDS_WITHIN)

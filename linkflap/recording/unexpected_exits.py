@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from linkflap.chaos.faults import OF_CLIENTS
@@ -17,7 +17,7 @@ from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.events import BrokerDied, MirrorCrashed, RecorderDied, ServiceDied
 from linkflap.harness.model.faults import Target
-from linkflap.harness.model.protocols import Broker, FaultWorld
+from linkflap.harness.model.protocols import Broker, ClusterService, FaultWorld
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.wait import now
 from linkflap.recording.world import RunWorld
@@ -64,6 +64,7 @@ class UnexpectedExits:
         alive = {name for name, mirror in list(self._world.mirrors.items()) if mirror.alive}
         ended = sorted(self._was_alive - alive - self._seen)
         self._was_alive |= alive
+        services = self._dead_services()
         faults = [*before, *self._under_way()]
         reported: list[str] = []
         for broker, name in gone:
@@ -83,7 +84,7 @@ class UnexpectedExits:
                 self._seen.add(link)
                 self.mirrors.add(link)
         reported += self._recorders_died()
-        reported += self._services_died()
+        reported += self._services_died(services, faults)
         self._found.extend(reported)
         return reported
 
@@ -97,25 +98,32 @@ class UnexpectedExits:
                 reported.append(f"the recorder of {cluster} died by itself; see {recorder.log}")
         return reported
 
-    def _services_died(self) -> Sequence[str]:
-        reported = []
-        for name, service in self._world.deployment.cluster_services.items():
-            if not service.alive and name not in self._seen:
-                self._seen.add(name)
-                status, words = service.exit_status, tuple(service.last_words(lines=_LAST))
-                self._world.recorder.write(
-                    ServiceDied(
-                        cluster=service.cluster,
-                        service=service.name,
-                        status=status,
-                        last_words=words,
-                    )
+    def _dead_services(self) -> Mapping[str, ClusterService]:
+        """Those that were not reported."""
+        services = self._world.deployment.cluster_services.items()
+        return {name: each for name, each in services if name not in self._seen and not each.alive}
+
+    def _services_died(
+        self, dead: Mapping[str, ClusterService], faults: Sequence[FaultSpec]
+    ) -> Iterator[str]:
+        ended = {fault.target for fault in faults if fault.name.of_service}
+        for name, service in dead.items():
+            if name in ended:
+                continue
+            self._seen.add(name)
+            status = service.exit_status
+            self._world.recorder.write(
+                ServiceDied(
+                    cluster=service.cluster,
+                    service=service.name,
+                    status=status,
+                    last_words=tuple(service.last_words(lines=_LAST)),
                 )
-                reported.append(
-                    f"service {service.name} of {service.cluster} died by itself "
-                    f"({how(status, starved=None)}); see {service.log}"
-                )
-        return reported
+            )
+            yield (
+                f"service {service.name} of {service.cluster} died by itself "
+                f"({how(status, starved=None)}); see {service.log}"
+            )
 
     def _broker_died(self, broker: Broker, name: str) -> str:
         status, starved = broker.exit_status, _starved(broker)

@@ -87,6 +87,13 @@ fault = "link-reset"
 target = "A->store"
 when = "after:flap"
 duration = 0.5
+
+[[fault]]
+id = "kill"
+fault = "service-kill"
+target = "A->store"
+when = "after:reset"
+duration = 0.5
 """
 
 
@@ -119,7 +126,7 @@ def test_a_service_lives_around_its_brokers_and_its_link_is_broken(tmp_path: Pat
     proven = {event.link: event.proxied for event in of_kind(events, LinkProven)}
     properties = (folder / "logs" / "A" / "1" / "server.properties").read_text()
     assert f"broker.rack=rack at {proven['A->store'][0]}\n" in properties
-    played = ["slow", "half-open", "cut", "flap", "reset"]
+    played = ["slow", "half-open", "cut", "flap", "reset", "kill"]
     assert [(e.id, e.bit) for e in of_kind(events, FaultBite)] == [(id, True) for id in played]
     assert [e.id for e in of_kind(events, FaultEnd)] == played
     service = folder / "logs" / "A" / "services" / "store"

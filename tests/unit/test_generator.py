@@ -650,4 +650,6 @@ def test_links_to_services_are_broken_too_as_far_as_that_can_be_measured() -> No
     faults = drawn(of_scenario(like, GeneratorBounds()), 60)
     on_service = {fault.fault for fault in faults if fault.target == "A->store"}
     assert on_service == {"link-cut", "link-flap", "link-half-open", "link-latency", "link-reset"}
+    killing = of_scenario(like, GeneratorBounds(faults=("service-kill",)))
+    assert {fault.target for fault in drawn(killing)} == {"A->store"}
     assert position("A->store", like.topology) == "service"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -75,11 +75,19 @@ class ServiceOfCluster(ServiceProgram, ABC):
 
     def start(self) -> None:
         """Returns when it is ready, and proven to be behind its link. Raises SetupError."""
-        self.launch()
         self._link.start()
+        self._start_until(self._ready)
+        self._link.prove()
+
+    def start_again(self) -> None:
+        """See the protocol."""
+        self._start_until(self._answers)
+
+    def _start_until(self, ready: Callable[[], bool]) -> None:
+        self.launch()
         try:
             until(
-                self._ready,
+                ready,
                 within=self._spec.ready_within,
                 what=f"{self._name} to be ready",
                 every=_ASKED_EVERY,
@@ -87,9 +95,8 @@ class ServiceOfCluster(ServiceProgram, ABC):
             )
         except DeadlineExceeded as error:
             raise SetupError(f"{error}; {self._said()}") from error
-        self._link.prove()
 
-    def _ready(self) -> bool:
+    def _answers(self) -> bool:
         if not self.alive:
             raise SetupError(
                 f"{self._name} ended with exit status {self.exit_status} while it started; "
@@ -98,6 +105,11 @@ class ServiceOfCluster(ServiceProgram, ABC):
         if answers(self._spec.protocol, self._at, within=_ANSWERS_WITHIN) is None:
             host, port = self._at
             self._lacks = f"it does not answer {self._spec.protocol} at {host}:{port}"
+            return False
+        return True
+
+    def _ready(self) -> bool:
+        if not self._answers():
             return False
         if self._spec.ready and (status := self._status_of(self._spec.ready)):
             self._lacks = f"{shlex.join(self._spec.ready)} exits with {status}"
