@@ -108,6 +108,10 @@ def notes_in(folder: Path) -> dict[str, Any]:
     return found
 
 
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or not alive(psutil.Process(pid))
+
+
 def test_a_service_lives_around_its_brokers_and_its_link_is_broken(tmp_path: Path) -> None:
     scenario = scenario_in(tmp_path, FILE + FAULTS)
     folder = record(
@@ -119,7 +123,8 @@ def test_a_service_lives_around_its_brokers_and_its_link_is_broken(tmp_path: Pat
     )
     noted = notes_in(tmp_path)
     assert (noted["began_beside"], noted["ended_beside"]) == (0, 0)
-    assert not any(map(psutil.pid_exists, (noted["pid"], noted["child"])))
+    assert gone(noted["pid"])
+    assert gone(noted["child"])
     reader = RunReader(folder)
     events = reader.events()[0]
     assert reader.run.status == "finished"
@@ -151,7 +156,7 @@ def test_a_service_that_dies_is_named_and_the_run_has_failed(tmp_path: Path) -> 
     assert (died.cluster, died.service, died.status) == ("A", "store", -signal.SIGKILL)
     assert reader.run.status == "failed"
     assert "service store of A died by itself (exit status 137, SIGKILL" in str(reader.run.error)
-    assert not psutil.pid_exists(notes_in(tmp_path)["child"])
+    assert gone(notes_in(tmp_path)["child"])
 
 
 @pytest.mark.parametrize(
