@@ -21,8 +21,9 @@ from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID, Config
 from linkflap.harness.model.protocols import Cluster, Deployment, Mirror
 from linkflap.harness.model.scenario import MirrorSpec, Option
 from linkflap.harness.model.threads import side_by_side
+from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
-from linkflap.harness.wire.offsets import Partition, quiet
+from linkflap.harness.wire.offsets import quiet
 from tests.shadows import SAME, TOPIC, TOPIC_PARTITIONS, Events, Writer, drained, ends, headers
 from tests.waiting import eventually
 
@@ -197,7 +198,7 @@ def same_everywhere(deployment: Deployment) -> None:
     """Waits until every live replica of every cluster has the same bytes, except for leader epochs:
     a commit returns before its markers are written."""
 
-    def differing() -> dict[Partition, dict[tuple[str, int], list[Any]]]:
+    def differing() -> dict[TopicPartition, dict[tuple[str, int], list[Any]]]:
         each = {tp: _bytes(deployment, tp) for tp in TOPIC_PARTITIONS}
         return {tp: logs for tp, logs in each.items() if not _same(*logs.values())}
 
@@ -211,7 +212,7 @@ def same_everywhere(deployment: Deployment) -> None:
     )
 
 
-def _bytes(deployment: Deployment, tp: Partition) -> dict[tuple[str, int], list[Any]]:
+def _bytes(deployment: Deployment, tp: TopicPartition) -> dict[tuple[str, int], list[Any]]:
     return {
         (cluster.name, broker.id): [headers(broker, tp)[key] for key in SAME]
         for cluster in deployment.clusters.values()

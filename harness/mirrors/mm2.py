@@ -23,21 +23,20 @@ from confluent_kafka import (
     KafkaException,
     Message,
     Producer,
-    TopicPartition,
 )
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.mirrors import mm2_config
+from linkflap.harness.mirrors.base import MirrorBase, tail
 from linkflap.harness.mirrors.topics import (
     Canary,
-    MirrorBase,
     MirroredEnds,
     copy_topics,
     data_topics,
     ends_on,
     read_to_end,
     reader,
-    tail,
 )
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.events import MirrorState, MirrorStopped
@@ -53,12 +52,13 @@ from linkflap.harness.model.security import entered_by
 from linkflap.harness.model.topology import (
     ANY_NAME,
     LinkSpec,
+    TopicPartition,
     hyphen_free,
     topic_pattern,
 )
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.kafka import brokers_alone
-from linkflap.harness.wire.offsets import Partition, quiet
+from linkflap.harness.wire.offsets import quiet
 
 _BATCH: Final = 5000
 _TRACE: Final = 4000
@@ -70,7 +70,7 @@ class MirrorProgress(ABC):
 
     def __init__(self, link: str) -> None:
         self._link = link
-        self.positions: dict[Partition, int] = {}
+        self.positions: dict[TopicPartition, int] = {}
         """Source partition -> the first offset that is not known to be mirrored."""
         self.states: dict[str, str] = {}
         """Connector and task states as Connect wrote them, for example `task
@@ -159,7 +159,7 @@ class ConnectProgress(MirrorProgress):
         known = self._admin.list_topics(timeout=10).topics
         if not all(topic in known for topic in self._topics):
             return False
-        starts = [TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in self._topics]
+        starts = [KafkaPartition(topic, 0, OFFSET_BEGINNING) for topic in self._topics]
         what = f"Connect's internal topics of {self._link}"
         for message in read_to_end(self._reader, starts, within=20, what=what):
             self._take(message)
@@ -214,19 +214,21 @@ class Gap:
 
     def __init__(self, bootstrap: str, isolation: str) -> None:
         self._reader = reader(bootstrap, isolation)
-        self._counts: dict[Partition, tuple[int, int, int]] = {}
+        self._counts: dict[TopicPartition, tuple[int, int, int]] = {}
 
     def close(self) -> None:
         self._reader.close()
 
-    def count(self, partition: Partition, start: int, end: int, *, within: float) -> int | None:
+    def count(
+        self, partition: TopicPartition, start: int, end: int, *, within: float
+    ) -> int | None:
         """Records in [start, end), or None when they could not be read in `within` seconds."""
         kept = self._counts.get(partition)
         if kept and kept[:2] == (start, end):
             return kept[2]
         try:
             what = f"the tail of {partition[0]}-{partition[1]}"
-            starts = [TopicPartition(*partition, start)]
+            starts = [KafkaPartition(*partition, start)]
             tail_of = read_to_end(self._reader, starts, within=within, what=what)
         except DeadlineExceeded:
             return None
@@ -262,7 +264,7 @@ class MirrorMaker(MirrorBase):
         self._service = self._prepare(deployment)
         self._progress = self._watched()
         self._gap = Gap(self._source.bootstrap, self._options.isolation)
-        self._seen: dict[Partition, tuple[int, int]] = {}
+        self._seen: dict[TopicPartition, tuple[int, int]] = {}
         self._asking = threading.Lock()
 
     def _prepare(self, deployment: Deployment) -> Service:
@@ -426,7 +428,7 @@ class MirrorMaker(MirrorBase):
                 f"({error.args[0].str()}); is {self.link.destination} healthy?"
             ) from error
 
-    def promotion(self) -> Mapping[Partition, int]:
+    def promotion(self) -> Mapping[TopicPartition, int]:
         return self._ends.known(SETTLE_SECONDS)
 
     def reversed(self) -> Mirror:
@@ -458,7 +460,7 @@ class MirrorMaker(MirrorBase):
             self._ends = replace(self._ends, made_there=frozenset(lacking))
             return sum(self._behind(partition, end) for partition, end in ends.items())
 
-    def _behind(self, partition: Partition, end: int) -> int:
+    def _behind(self, partition: TopicPartition, end: int) -> int:
         position = self._progress.positions.get(partition, 0)
         if position >= end:
             return 0

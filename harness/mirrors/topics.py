@@ -1,14 +1,13 @@
-"""Creates the mirrored topics on the destination before the mirror starts.
+"""The mirrored topics on the destination: creates them before the mirror starts, and reads how far
+the mirror has come.
 
 With the identity policy, MirrorMaker 2 would create them itself, some seconds after its start.
 Readers on the destination would have to wait, and a topic that is created late is mirrored late.
 Created here, the topics have the source's partition counts, and the topic configs that MirrorMaker
 2 copies, so that it changes none of them later.
 
-What has arrived on a destination: the canary, a record that proves the complete path of a
-mirror, and the ends of mirrored partitions. Both are read without the link.
-
-`MirrorBase`: what all mirrors have.
+A canary is a record that proves the complete path of a mirror. It and the ends of mirrored
+partitions are read without the link.
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -29,17 +26,21 @@ from confluent_kafka import (
     KafkaException,
     Message,
     Producer,
-    TopicPartition,
 )
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
-from linkflap.harness.model.events import MirrorCrashed, MirrorStarted, Truncation
-from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Recorder
-from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.model.topology import CANARY, DISKLESS, LinkSpec, is_data_topic, topic_name
+from linkflap.harness.model.protocols import Cluster
+from linkflap.harness.model.topology import (
+    CANARY,
+    DISKLESS,
+    TopicPartition,
+    is_data_topic,
+    topic_name,
+)
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import Partition, bounds, quiet, settings_on_topics
+from linkflap.harness.wire.offsets import bounds, quiet, settings_on_topics
 
 _SECONDS: Final = 20.0
 PATIENCE: Final = 60.0
@@ -163,7 +164,7 @@ def _led(admin: AdminClient, names: list[str]) -> bool:
     )
 
 
-def partitions_of(topics: Mapping[str, int]) -> list[Partition]:
+def partitions_of(topics: Mapping[str, int]) -> list[TopicPartition]:
     """Every partition of these topics (topic -> partition count)."""
     return [(topic, number) for topic, count in topics.items() for number in range(count)]
 
@@ -175,7 +176,7 @@ def ends_on(
     *,
     within: float,
     without: Collection[str] = (),
-) -> dict[Partition, int] | None:
+) -> dict[TopicPartition, int] | None:
     """Last stable offsets or high watermarks of the data partitions of these homes on a cluster,
     `without` some topics. None when it, or a leader, does not answer."""
     try:
@@ -204,7 +205,7 @@ def reader(bootstrap: str, isolation: str) -> Consumer:
 
 
 def read_to_end(
-    consumer: Consumer, starts: Sequence[TopicPartition], *, within: float, what: str
+    consumer: Consumer, starts: Sequence[KafkaPartition], *, within: float, what: str
 ) -> list[Message]:
     """The records of these partitions from their offsets to the present end, with a consumer from
     `reader`, which stays assigned to them. Raises DeadlineExceeded."""
@@ -265,7 +266,7 @@ class Canary:
         self._reader = reader(destination, "read_committed")
         # From the beginning: canaries are few, and asking a broker for the end of a topic this new
         # may fail.
-        self._reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        self._reader.assign([KafkaPartition(topic, 0, OFFSET_BEGINNING)])
         write_record(source, topic, self._token)
 
     def arrived(self) -> bool:
@@ -290,17 +291,17 @@ class MirroredEnds:
     answers_within: float
     made_there: frozenset[str] = frozenset()
 
-    def at(self, which: Literal["stable", "high"] = "high") -> Mapping[Partition, int] | None:
+    def at(self, which: Literal["stable", "high"] = "high") -> Mapping[TopicPartition, int] | None:
         """Last stable offsets or high watermarks; None while the destination does not answer."""
         return ends_on(
             self.admin, self.homes, which, within=self.answers_within, without=self.made_there
         )
 
-    def known(self, within: float) -> Mapping[Partition, int]:
+    def known(self, within: float) -> Mapping[TopicPartition, int]:
         """High watermarks, once the destination answers. Raises DeadlineExceeded."""
         what = f"the ends of partitions on {self.destination}"
 
-        def found() -> list[Mapping[Partition, int]]:
+        def found() -> list[Mapping[TopicPartition, int]]:
             return [] if (ends := self.at()) is None else [ends]
 
         return until(found, within=within, what=what)[0]
@@ -320,7 +321,7 @@ class MirroredEnds:
         """Returns when two consecutive answers are equal, because a broker's socket buffer may
         still have requests of a killed process. `closed`: also waits until no transaction is open.
         `quiet`: seconds in which all answers have to be equal. Raises DeadlineExceeded."""
-        last: Mapping[Partition, int] | None = None
+        last: Mapping[TopicPartition, int] | None = None
         since = time.monotonic()
 
         def still() -> bool:
@@ -334,84 +335,3 @@ class MirroredEnds:
         what = f"mirrored partitions of {self.destination} to stop growing"
         what += ", without open transactions" if closed else ""
         until(still, within=within, every=0.2, what=what, state=lambda: last)
-
-
-class MirrorBase:
-    """The base class of all mirrors (`harness.model.protocols.Mirror`). `reverses` is the earlier
-    mirror over the reverse link."""
-
-    def __init__(
-        self,
-        spec: MirrorSpec,
-        link: LinkSpec,
-        deployment: Deployment,
-        recorder: Recorder,
-        *,
-        reverses: Self | None = None,
-    ) -> None:
-        self.spec, self.link = spec, link
-        self._deployment, self._recorder, self._reverses = deployment, recorder, reverses
-        self._source = deployment.clusters[link.source]
-        self._destination = deployment.clusters[link.destination]
-        self._homes: tuple[str, ...] = (
-            deployment.topology.named(*deployment.topology.homes_over(link))
-            if reverses is None
-            else reverses._homes
-        )
-        self._nth: int = 0 if reverses is None else reverses._nth + 1
-        self._canary = topic_name(link.source, CANARY)
-
-    @cached_property
-    def _there(self) -> AdminClient:
-        return AdminClient(quiet(self._source.bootstrap))
-
-    @cached_property
-    def _here(self) -> AdminClient:
-        return AdminClient(quiet(self._destination.bootstrap))
-
-    def _back(self) -> Self:
-        """The mirror that reverses this one."""
-        link = LinkSpec(source=self.link.destination, destination=self.link.source)
-        return type(self)(self.spec, link, self._deployment, self._recorder, reverses=self)
-
-    def stop(self) -> None:
-        raise NotImplementedError
-
-    def fail_over(self, kind: FailoverKind) -> None:
-        """Does the same for both kinds: stops."""
-        del kind
-        self.stop()
-
-    def _record_start(self, options: Mapping[str, object], began: float) -> None:
-        self._recorder.write(
-            MirrorStarted(
-                link=self.link.name,
-                mirror=self.spec.kind,
-                options=options,
-                seconds=round(time.monotonic() - began, 3),
-            )
-        )
-
-    def _record_crash(self, by: str = "SIGKILL") -> None:
-        self._recorder.write(MirrorCrashed(link=self.link.name, by=by))
-
-    def _record_truncation(self, partition: Partition, offset: int, end: int) -> None:
-        """A log of the destination that ended at `end` was truncated to `offset`."""
-        self._recorder.write(
-            Truncation(
-                link=self.link.name,
-                cluster=self.link.destination,
-                topic=partition[0],
-                partition=partition[1],
-                offset=offset,
-                end=end,
-            )
-        )
-
-
-def tail(log: Path, lines: int = 15) -> str:
-    """The last lines of a log."""
-    try:
-        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
-    except OSError as error:
-        return f"(no log: {error.strerror})"

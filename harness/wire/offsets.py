@@ -11,13 +11,14 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Final, Literal
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ListOffsetsResultInfo, OffsetSpec
 
 from linkflap.harness.model.security import security_of
+from linkflap.harness.model.topology import TopicPartition
 
 Bound = Literal["start", "stable", "high"]
-Partition = tuple[str, int]
 _ON_THE_TOPIC: Final = 1
 """Where a setting comes from: it was set on the topic itself (DYNAMIC_TOPIC_CONFIG)."""
 
@@ -35,8 +36,8 @@ def quiet(bootstrap: str) -> dict[str, str | int | float | bool]:
 
 
 def bounds(
-    admin: AdminClient, partitions: Iterable[Partition], which: Bound, *, within: float
-) -> dict[Partition, int]:
+    admin: AdminClient, partitions: Iterable[TopicPartition], which: Bound, *, within: float
+) -> dict[TopicPartition, int]:
     """Log start offset, last stable offset, or high watermark per partition.
 
     `within` is seconds for each of two requests. Raises KafkaException when a leader did not answer
@@ -49,10 +50,10 @@ def bounds(
 
 
 def answered_bounds(
-    admin: AdminClient, partitions: Iterable[Partition], which: Bound, *, within: float
-) -> dict[Partition, int]:
+    admin: AdminClient, partitions: Iterable[TopicPartition], which: Bound, *, within: float
+) -> dict[TopicPartition, int]:
     """The same as `bounds`, without partitions whose leader did not answer in time."""
-    found: dict[Partition, int] = {}
+    found: dict[TopicPartition, int] = {}
     with contextlib.suppress(KafkaException):
         for partition, answer in _ask(admin, partitions, which, within).items():
             with contextlib.suppress(KafkaException):
@@ -61,10 +62,10 @@ def answered_bounds(
 
 
 def leader_epochs(
-    admin: AdminClient, partitions: Iterable[Partition], *, within: float
-) -> dict[Partition, int]:
+    admin: AdminClient, partitions: Iterable[TopicPartition], *, within: float
+) -> dict[TopicPartition, int]:
     """The leader epoch of each partition whose leader answered in time and reported it."""
-    found: dict[Partition, int] = {}
+    found: dict[TopicPartition, int] = {}
     with contextlib.suppress(KafkaException):
         for partition, answer in _ask(admin, partitions, "high", within).items():
             with contextlib.suppress(KafkaException):
@@ -81,10 +82,10 @@ def _offset(answer: Future[ListOffsetsResultInfo]) -> int:
 
 
 def _ask(
-    admin: AdminClient, partitions: Iterable[Partition], which: Bound, within: float
-) -> dict[Partition, Future[ListOffsetsResultInfo]]:
+    admin: AdminClient, partitions: Iterable[TopicPartition], which: Bound, within: float
+) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
     spec = OffsetSpec.earliest() if which == "start" else OffsetSpec.latest()
-    asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
+    asked = {KafkaPartition(topic, partition): spec for topic, partition in partitions}
     if not asked:
         return {}
     # librdkafka's admin client always asks the leaders that it learned first, even those that

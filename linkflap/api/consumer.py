@@ -12,16 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from linkflap.api.own_clients import CONSUMER, at
 from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
+from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import now
 from linkflap.harness.workloads.library import describe
 from linkflap.harness.workloads.readers import fetched, partition_of
 
 ASK: Final = 5.0
-Where = tuple[str, int]
 
 
 @final
@@ -79,7 +80,7 @@ class Consumer(confluent_kafka.Consumer):
 
     def _took(self, invoked: int, messages: Sequence[Message]) -> None:
         runs = fetched([message for message in messages if message.error() is None])
-        ends: dict[Where, int] = {}
+        ends: dict[TopicPartition, int] = {}
         for message in messages:
             error, where = message.error(), partition_of(message)
             if (
@@ -113,39 +114,39 @@ class Consumer(confluent_kafka.Consumer):
     ) -> None:
         """As confluent-kafka's."""
 
-        def assigned(_: object, partitions: list[TopicPartition]) -> None:
+        def assigned(_: object, partitions: list[KafkaPartition]) -> None:
             self._assigned(partitions)
             if on_assign is not None:
                 on_assign(self, partitions)
 
-        def revoked(_: object, partitions: list[TopicPartition]) -> None:
+        def revoked(_: object, partitions: list[KafkaPartition]) -> None:
             self._revoked(partitions, "")
             if on_revoke is not None:
                 on_revoke(self, partitions)
 
-        def lost(_: object, partitions: list[TopicPartition]) -> None:
+        def lost(_: object, partitions: list[KafkaPartition]) -> None:
             self._revoked(partitions, "lost")
             if (theirs := on_lost or on_revoke) is not None:
                 theirs(self, partitions)
 
         super().subscribe(topics, on_assign=assigned, on_revoke=revoked, on_lost=lost, **more)
 
-    def assign(self, partitions: list[TopicPartition]) -> None:
+    def assign(self, partitions: list[KafkaPartition]) -> None:
         """As confluent-kafka's."""
         self._assigned(partitions)
         super().assign(partitions)
 
-    def seek(self, partition: TopicPartition) -> None:
+    def seek(self, partition: KafkaPartition) -> None:
         """As confluent-kafka's."""
         invoked = now()
         super().seek(partition)
         self._write(invoked, "assign", (_at(partition, max(partition.offset, -1)),))
 
-    def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
+    def _assigned(self, partitions: Sequence[KafkaPartition]) -> None:
         """Records the start position of each partition: the requested offset, the group's committed
         offset or the log start; -1 if it is unknown."""
         invoked = now()
-        committed: dict[Where, int] = {}
+        committed: dict[TopicPartition, int] = {}
         if self._group:
             try:
                 committed = {
@@ -160,7 +161,7 @@ class Consumer(confluent_kafka.Consumer):
         if rows:
             self._write(invoked, "assign", rows)
 
-    def _start(self, partition: TopicPartition, committed: int) -> int:
+    def _start(self, partition: KafkaPartition, committed: int) -> int:
         if partition.offset >= 0:
             return int(partition.offset)
         beginning = partition.offset == confluent_kafka.OFFSET_BEGINNING
@@ -176,11 +177,11 @@ class Consumer(confluent_kafka.Consumer):
                 return -1
         return -1
 
-    def _revoked(self, partitions: Sequence[TopicPartition], error: str) -> None:
+    def _revoked(self, partitions: Sequence[KafkaPartition], error: str) -> None:
         if partitions:
             self._write(now(), "revoke", tuple(_at(p, -1) for p in partitions), error=error)
 
-    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+    def _on_commit(self, error: KafkaError | None, partitions: list[KafkaPartition]) -> None:
         done = (
             []
             if error is not None
@@ -194,7 +195,7 @@ class Consumer(confluent_kafka.Consumer):
     def commit(self, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401  (overloads)
         """Like confluent-kafka's. A synchronous commit is recorded here, others by `on_commit`."""
         invoked = now()
-        done: list[TopicPartition] | None = super().commit(*arguments, **named)
+        done: list[KafkaPartition] | None = super().commit(*arguments, **named)
         rows = tuple(_at(p, p.offset) for p in done or () if p.error is None and p.offset >= 0)
         if rows:
             self._write(invoked, "commit", rows)
@@ -221,5 +222,5 @@ class Consumer(confluent_kafka.Consumer):
         )
 
 
-def _at(partition: TopicPartition, position: int) -> Fetched:
+def _at(partition: KafkaPartition, position: int) -> Fetched:
     return Fetched(topic=partition.topic, partition=partition.partition, position=position)

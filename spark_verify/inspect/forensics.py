@@ -31,7 +31,7 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.log import batches, codecs, layout, reference
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.model.topology import ClusterSpec, TopicPartition, Topology
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import grouped
 from linkflap.spark_verify.checks.finding_rows import FindingRow, combined, examine
@@ -42,7 +42,7 @@ from linkflap.spark_verify.checks.marker_pairing import LEFT_OPEN, NOT_TRANSACTI
 from linkflap.spark_verify.facts.partition_facts import PartitionFacts, RunFacts
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 from linkflap.spark_verify.read.assemble import view
-from linkflap.spark_verify.read.captures import CapturedReplica, Key, notes_of
+from linkflap.spark_verify.read.captures import CapturedReplica, notes_of
 from linkflap.spark_verify.read.log_rows import batch_rows
 from linkflap.spark_verify.read.plan import RunPlan
 
@@ -342,7 +342,7 @@ def look(cluster: str, replicas: Sequence[CapturedReplica], report: ForensicRepo
 def _count(
     report: ForensicReport,
     cluster: str,
-    key: Key,
+    key: TopicPartition,
     same: Sequence[CapturedReplica],
     seen: PartitionView,
 ) -> None:
@@ -369,7 +369,7 @@ def _count(
 
 def _partition(
     cluster: str,
-    key: Key,
+    key: TopicPartition,
     same: Sequence[CapturedReplica],
     report: ForensicReport,
     uses: IdUses,

@@ -31,10 +31,11 @@ from numpy.typing import NDArray
 from linkflap.harness.log import batches, layout
 from linkflap.harness.log.batch_headers import Headers
 from linkflap.harness.model.history import Operation
+from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration, history
-from linkflap.spark_verify.read.captures import CapturedReplica, Key
+from linkflap.spark_verify.read.captures import CapturedReplica
 from linkflap.spark_verify.read.plan import RunPlan, plan
 
 RAW: Final = 24_000
@@ -97,7 +98,7 @@ class Lane(TypedDict):
 class LanePoints:
     """Points of interest: offsets per partition, and times (nanoseconds) for all partitions."""
 
-    offsets: Mapping[Key, Collection[int]]
+    offsets: Mapping[TopicPartition, Collection[int]]
     times: Collection[int] = ()
 
 
@@ -105,7 +106,7 @@ class LanePoints:
 class Drawn:
     """One log that is drawn: of one partition, cluster and generation."""
 
-    key: Key
+    key: TopicPartition
     generation: LogGeneration
     captured: CapturedReplica
     headers: Headers
@@ -115,7 +116,7 @@ def lanes_around(root: Path, anomalies: Sequence[Anomaly]) -> Sequence[Lane]:
     """The lanes of a run directory, in detail around its anomalies, promotions, truncations and
     faults."""
     planned = plan(root)
-    offsets: dict[Key, set[int]] = defaultdict(set)
+    offsets: dict[TopicPartition, set[int]] = defaultdict(set)
     for anomaly in anomalies:
         seen = offsets[anomaly.topic, anomaly.partition]
         if len(seen) < MOST_POINTS:

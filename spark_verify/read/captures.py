@@ -18,12 +18,11 @@ from linkflap.harness.log import batches, segments
 from linkflap.harness.model import events as happened
 from linkflap.harness.model.events import Event, of_kind
 from linkflap.harness.model.history import Bounds
-from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology, is_of_mirrors
+from linkflap.harness.model.topology import INTERNAL_TOPICS, TopicPartition, Topology, is_of_mirrors
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.checks.base import grouped
 from linkflap.spark_verify.read.missing_parts import absent_captures
 
-Key = tuple[str, int]
 """Topic, partition."""
 NOTHING_CAPTURED: Final = Damage(path="captures", reason="no log was captured")
 
@@ -53,7 +52,7 @@ class CapturedReplica:
     piece: int = 0
 
     @property
-    def key(self) -> Key:
+    def key(self) -> TopicPartition:
         """The partition."""
         return self.bounds.topic, self.bounds.partition
 

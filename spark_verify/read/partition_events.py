@@ -11,7 +11,7 @@ from linkflap.harness.model import events as happened
 from linkflap.harness.model.events import Event, of_kind
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import TopicSpec
-from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
+from linkflap.harness.model.topology import INTERNAL_TOPICS, TopicPartition, Topology
 from linkflap.harness.rundir import Damage
 from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.partition_facts import (
@@ -28,20 +28,21 @@ from linkflap.spark_verify.facts.partition_facts import (
     RunFacts,
     TopicSettings,
 )
-from linkflap.spark_verify.read.captures import Key
 from linkflap.spark_verify.read.missing_parts import in_events
 
 Row = TypeVar("Row")
 
 
-def _by_partition(rows: Iterable[tuple[Key, Row]]) -> Mapping[Key, Sequence[Row]]:
-    found: dict[Key, list[Row]] = defaultdict(list)
+def _by_partition(
+    rows: Iterable[tuple[TopicPartition, Row]],
+) -> Mapping[TopicPartition, Sequence[Row]]:
+    found: dict[TopicPartition, list[Row]] = defaultdict(list)
     for key, row in rows:
         found[key].append(row)
     return dict(found)
 
 
-def promotions(events: Sequence[Event]) -> Mapping[Key, Sequence[LogPromotion]]:
+def promotions(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[LogPromotion]]:
     """Promotions by partition in time order, each with what the failover of its link reported
     nearest in time."""
     failovers = of_kind(events, happened.Failover)
@@ -65,7 +66,7 @@ def _promotion(event: happened.Promotion, failovers: Sequence[happened.Failover]
     )
 
 
-def truncations(events: Sequence[Event]) -> Mapping[Key, Sequence[LogTruncation]]:
+def truncations(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[LogTruncation]]:
     return _by_partition(
         (
             e.tp,
@@ -75,7 +76,7 @@ def truncations(events: Sequence[Event]) -> Mapping[Key, Sequence[LogTruncation]
     )
 
 
-def descriptions(events: Sequence[Event]) -> Mapping[Key, Sequence[Description]]:
+def descriptions(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[Description]]:
     return _by_partition(
         (
             (row.topic, row.partition),
@@ -94,7 +95,7 @@ def descriptions(events: Sequence[Event]) -> Mapping[Key, Sequence[Description]]
     )
 
 
-def replica_samples(events: Sequence[Event]) -> Mapping[Key, Sequence[ReplicaSample]]:
+def replica_samples(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[ReplicaSample]]:
     return _by_partition(
         (
             (row.topic, row.partition),
@@ -112,7 +113,7 @@ def replica_samples(events: Sequence[Event]) -> Mapping[Key, Sequence[ReplicaSam
     )
 
 
-def deletions(events: Sequence[Event]) -> Mapping[Key, Sequence[Deletion]]:
+def deletions(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[Deletion]]:
     """Requests to delete records. Runs of older versions did not record them; there the expected
     values of the fault's bite have them."""
     rows = [
@@ -134,7 +135,7 @@ def deletions(events: Sequence[Event]) -> Mapping[Key, Sequence[Deletion]]:
     )
 
 
-def changed_bytes(events: Sequence[Event]) -> Mapping[Key, Sequence[ChangedBytes]]:
+def changed_bytes(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[ChangedBytes]]:
     """Batches that a broker returned in two different versions."""
     return _by_partition(
         (
@@ -145,7 +146,7 @@ def changed_bytes(events: Sequence[Event]) -> Mapping[Key, Sequence[ChangedBytes
     )
 
 
-def disagreements(events: Sequence[Event]) -> Mapping[Key, Sequence[Disagreement]]:
+def disagreements(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[Disagreement]]:
     """Disagreements between a mirror and its model, each on the first partition of its topic."""
     return _by_partition(
         ((e.topic, 0), Disagreement(link=e.link, said=e.wrong, time=e.time))
@@ -154,7 +155,7 @@ def disagreements(events: Sequence[Event]) -> Mapping[Key, Sequence[Disagreement
     )
 
 
-def comparisons(events: Sequence[Event]) -> Mapping[Key, Sequence[Comparison]]:
+def comparisons(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[Comparison]]:
     """Comparisons of topics at both ends of a mirror, each on the first partition of its topic."""
     return _by_partition(
         (
@@ -175,11 +176,11 @@ def comparisons(events: Sequence[Event]) -> Mapping[Key, Sequence[Comparison]]:
     )
 
 
-def settings(events: Sequence[Event]) -> Mapping[Key, Sequence[TopicSettings]]:
+def settings(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[TopicSettings]]:
     """Samples of topic settings, each on the first partition of its topic, in time order. Older
     runs do not record how long the cluster continued to answer: there a sample counts until the
     next one."""
-    found: list[tuple[Key, TopicSettings]] = []
+    found: list[tuple[TopicPartition, TopicSettings]] = []
     later: dict[tuple[str, str], int] = {}
     for e in reversed(list(of_kind(events, happened.SettingsSampled))):
         for topic, own in e.topics.items():
@@ -191,7 +192,7 @@ def settings(events: Sequence[Event]) -> Mapping[Key, Sequence[TopicSettings]]:
     return _by_partition(reversed(found))
 
 
-def unknown_settings(events: Sequence[Event]) -> Mapping[Key, Sequence[str]]:
+def unknown_settings(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[str]]:
     """Settings of each topic that the release of a mirror's destination does not have."""
     return _by_partition(
         ((topic, 0), name)
@@ -201,14 +202,14 @@ def unknown_settings(events: Sequence[Event]) -> Mapping[Key, Sequence[str]]:
     )
 
 
-def unclear(events: Sequence[Event]) -> Mapping[Key, Sequence[tuple[str, int]]]:
+def unclear(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[tuple[str, int]]]:
     """Cluster and offset of promotions that may not have happened."""
     return _by_partition(
         (e.tp, (e.cluster, e.offset)) for e in of_kind(events, happened.PromotionUnknown)
     )
 
 
-def stops(events: Sequence[Event]) -> Mapping[Key, Sequence[MirrorStop]]:
+def stops(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[MirrorStop]]:
     """The ends of mirrors that keep a journal."""
     return _by_partition(
         ((row.topic, row.partition), _stop(event, row))
@@ -282,7 +283,7 @@ def _journal_after(
 
 def partition_facts(
     facts: RunFacts, events: Sequence[Event], bounds: Sequence[Bounds], topics: TopicSpec
-) -> Mapping[Key, PartitionFacts]:
+) -> Mapping[TopicPartition, PartitionFacts]:
     """The facts about each partition that was captured or that an event names."""
     rows = {name: of_events(events) for name, of_events in _OF_EVENTS.items()}
     owner_unclear, unknown, set_on = unclear(events), unknown_settings(events), settings(events)
@@ -303,7 +304,9 @@ def partition_facts(
     }
 
 
-_OF_EVENTS: Final[Mapping[str, Callable[[Sequence[Event]], Mapping[Key, Sequence[Any]]]]] = {
+_OF_EVENTS: Final[
+    Mapping[str, Callable[[Sequence[Event]], Mapping[TopicPartition, Sequence[Any]]]]
+] = {
     "promotions": promotions,
     "truncations": truncations,
     "stops": stops,
@@ -320,14 +323,14 @@ _OF_EVENTS: Final[Mapping[str, Callable[[Sequence[Event]], Mapping[Key, Sequence
 def compacted_below(
     captured: Sequence[Bounds],
     topics: TopicSpec,
-    sampled: Mapping[Key, Sequence[TopicSettings]],
-) -> Mapping[Key, Mapping[str, int]]:
+    sampled: Mapping[TopicPartition, Sequence[TopicSettings]],
+) -> Mapping[TopicPartition, Mapping[str, int]]:
     """Per partition and cluster, the highest cleaner offset of its brokers. `sampled` are settings
     of each topic, by its first partition.
 
     Gaps in the bytes count only for compacted topics: in other topics no cleaner removes records.
     """
-    found: dict[Key, dict[str, int]] = defaultdict(dict)
+    found: dict[TopicPartition, dict[str, int]] = defaultdict(dict)
     noted = {bounds.topic for bounds in captured if bounds.compacted > 0}
     for bounds in captured:
         of_topic = [topics.config, *(each.settings for each in sampled.get((bounds.topic, 0), ()))]

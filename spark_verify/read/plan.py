@@ -56,7 +56,13 @@ from linkflap.harness.model.scenario import (
     full_names,
     group_of,
 )
-from linkflap.harness.model.topology import ANY_NAME, LinkSpec, Topology, is_data_topic
+from linkflap.harness.model.topology import (
+    ANY_NAME,
+    LinkSpec,
+    TopicPartition,
+    Topology,
+    is_data_topic,
+)
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.facts.partition_facts import (
     Awaited,
@@ -68,7 +74,7 @@ from linkflap.spark_verify.facts.partition_facts import (
     Window,
 )
 from linkflap.spark_verify.read import captures, partition_events
-from linkflap.spark_verify.read.captures import CapturedReplica, Key, is_judged
+from linkflap.spark_verify.read.captures import CapturedReplica, is_judged
 from linkflap.spark_verify.read.missing_parts import (
     absent_ends,
     absent_promotions,
@@ -287,7 +293,7 @@ class RunPlan:
 
     facts: RunFacts
     replicas: Sequence[CapturedReplica]
-    partition_facts: Mapping[Key, PartitionFacts] = field(default_factory=dict)
+    partition_facts: Mapping[TopicPartition, PartitionFacts] = field(default_factory=dict)
     damage: Sequence[Damage] = ()
     earlier: Sequence[CapturedReplica] = ()
     doubts: Sequence[str] = ()
@@ -299,7 +305,7 @@ class RunPlan:
         return self.facts.run
 
     @property
-    def promotions(self) -> Mapping[Key, Sequence[LogPromotion]]:
+    def promotions(self) -> Mapping[TopicPartition, Sequence[LogPromotion]]:
         """For the promoted partitions."""
         return {key: f.promotions for key, f in self.partition_facts.items() if f.promotions}
 

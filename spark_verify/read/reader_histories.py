@@ -20,12 +20,10 @@ from typing import Final
 from linkflap.harness.model.events import ClientsMoved, Event, of_kind
 from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.scenario import Scenario, WorkloadSpec, clients
-from linkflap.harness.model.topology import is_data_topic
+from linkflap.harness.model.topology import TopicPartition, is_data_topic
 from linkflap.harness.rundir import Damage, Run
 from linkflap.spark_verify.read.captures import CapturedReplica
 
-TopicPartition = tuple[str, int]
-"""Topic and partition, as rows name them."""
 READERS: Final = "readers"
 RELAY: Final = "relay"
 

@@ -32,7 +32,7 @@ import msgspec
 from linkflap.harness.model.events import ClientDied, Event, HostStall, WireRecorded, of_kind
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.texts import counted as things
-from linkflap.harness.model.topology import INTERNAL_TOPICS
+from linkflap.harness.model.topology import INTERNAL_TOPICS, TopicPartition
 from linkflap.harness.model.verdict import (
     ORDER,
     Anomaly,
@@ -50,7 +50,7 @@ from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.checks.base import Check, Input, Measured, grouped
 from linkflap.spark_verify.checks.finding_rows import FindingRow, partial_of
 from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration, history
-from linkflap.spark_verify.read.captures import NOTHING_CAPTURED, Key
+from linkflap.spark_verify.read.captures import NOTHING_CAPTURED
 from linkflap.spark_verify.read.logged_around import RunLogs, samples_of
 from linkflap.spark_verify.read.missing_parts import rests_on_a_capture
 from linkflap.spark_verify.read.plan import RunPlan, plan
@@ -430,7 +430,7 @@ def _compared(
 
 def _partition(
     planned: RunPlan,
-    key: Key,
+    key: TopicPartition,
     compared: Mapping[EraKey, Mapping[str, int]],
     anomalies: Sequence[Anomaly],
 ) -> Iterator[EraResult]:

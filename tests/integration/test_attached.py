@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 import linkflap
@@ -23,10 +24,11 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import FaultBite, LinkProven, WireRecorded, of_kind
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.security import Principal, entered_by, security_of
+from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.rundir import RunReader
 from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
 from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyProcess
-from linkflap.harness.wire.offsets import Partition, bounds, quiet
+from linkflap.harness.wire.offsets import bounds, quiet
 from tests.command_line import environment, start
 from tests.command_line import linkflap as command
 from tests.integration.test_secured import leaks
@@ -77,11 +79,13 @@ def used_by_others(deployment: Deployment) -> None:
             producer.produce(THEIRS, b"%d" % number)
         assert producer.flush(60) == 0
         consumer = Consumer(quiet(cluster.bootstrap) | {"group.id": THEIRS})
-        consumer.commit(offsets=[TopicPartition(THEIRS, 0, 4)], asynchronous=False)
+        consumer.commit(offsets=[KafkaPartition(THEIRS, 0, 4)], asynchronous=False)
         consumer.close()
 
 
-Contents = Mapping[str, tuple[Mapping[Partition, int], Mapping[Partition, int], frozenset[str]]]
+Contents = Mapping[
+    str, tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int], frozenset[str]]
+]
 
 
 def contents(deployment: Deployment) -> Contents:
@@ -110,7 +114,7 @@ def first_copies_deleted(deployment: Deployment) -> Iterator[None]:
     """Somebody deletes the first copies on B, once there are some."""
     client, over = admin(deployment, "B"), threading.Event()
 
-    beginning = TopicPartition("A.orders", 0, 100)
+    beginning = KafkaPartition("A.orders", 0, 100)
 
     def delete() -> None:
         while not over.wait(0.2):

@@ -23,6 +23,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.machine.java import java_for
+from linkflap.harness.mirrors.base import MirrorBase
 from linkflap.harness.mirrors.cluster_mirroring import (
     administration,
     comparison,
@@ -44,7 +45,7 @@ from linkflap.harness.mirrors.cluster_mirroring.admin import (
 )
 from linkflap.harness.mirrors.cluster_mirroring.administration import Administration
 from linkflap.harness.mirrors.cluster_mirroring.state_topic import LeftAligning, await_loaded
-from linkflap.harness.mirrors.topics import Canary, MirrorBase, create, data_topics, partitions_of
+from linkflap.harness.mirrors.topics import Canary, create, data_topics, partitions_of
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError, SetupError
 from linkflap.harness.model.events import FailoverRefused, MirrorStopped, VerbAnswer
 from linkflap.harness.model.protocols import (

@@ -31,10 +31,10 @@ from msgspec import Meta
 
 from linkflap.harness.machine.children import Child
 from linkflap.harness.machine.user_programs import Foreign
+from linkflap.harness.mirrors.base import MirrorBase
 from linkflap.harness.mirrors.command import manifest as manifests
 from linkflap.harness.mirrors.topics import (
     Canary,
-    MirrorBase,
     MirroredEnds,
     copy_topics,
     data_topics,
@@ -59,7 +59,7 @@ from linkflap.harness.model.topology import (
     topic_pattern,
 )
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import Bound, Partition, bounds, quiet
+from linkflap.harness.wire.offsets import Bound, bounds, quiet
 
 _BATCH: Final = 5000
 _ASK: Final = 2.0
@@ -73,9 +73,9 @@ class _Side:
         self._homes, self._isolation = homes, isolation
         self._admin = AdminClient(quiet(bootstrap))
         self._reader: Consumer = reader(bootstrap, isolation)
-        self._positions: dict[Partition, int] = {}
+        self._positions: dict[TopicPartition, int] = {}
 
-    def read(self, take: Callable[[Partition, int], None]) -> None:
+    def read(self, take: Callable[[TopicPartition, int], None]) -> None:
         """Reads the new records up to the current ends, and passes the key of each to `take`, in
         order. Raises KafkaException when the cluster does not answer, DeadlineExceeded when records
         do not arrive."""
@@ -94,10 +94,10 @@ class _Side:
 
         until(read_on, within=_READ_WITHIN, every=0.0, what="the ends of partitions to be read")
 
-    def _missing(self, ends: dict[Partition, int]) -> bool:
+    def _missing(self, ends: dict[TopicPartition, int]) -> bool:
         return any(self._positions[partition] < end for partition, end in ends.items())
 
-    def _took(self, message: Message, take: Callable[[Partition, int], None]) -> None:
+    def _took(self, message: Message, take: Callable[[TopicPartition, int], None]) -> None:
         partition, offset = (str(message.topic()), cast(int, message.partition())), message.offset()
         if partition not in self._positions or offset is None:
             return
@@ -161,7 +161,7 @@ class Behind:
     ) -> None:
         self._source = _Side(source, homes, isolation)
         self._destination = _Side(destination, homes, isolation)
-        self._orders: dict[Partition, Order] = defaultdict(Order)
+        self._orders: dict[TopicPartition, Order] = defaultdict(Order)
         self._lock = threading.Lock()
 
     def count(self) -> int | None:
@@ -222,7 +222,7 @@ def printed_promotion(printed: str, name: str) -> dict[TopicPartition, int]:
 
 
 def refuse_impossible(
-    name: str, promoted: Mapping[Partition, int], ends: Mapping[Partition, int]
+    name: str, promoted: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> None:
     """Raises EnvironmentFailure if a report names a partition that the link does not mirror, or an
     offset beyond the log end."""
@@ -320,7 +320,7 @@ class CommandMirror(MirrorBase):
         )
         self._child: Child | None = None
         self._lost: frozenset[int] = frozenset()
-        self._promoted: dict[Partition, int] = {}
+        self._promoted: dict[TopicPartition, int] = {}
         self._lock = threading.RLock()
         deployment.at_close(self._end)
 
@@ -489,7 +489,7 @@ class CommandMirror(MirrorBase):
             )
         return measured == 0
 
-    def promotion(self) -> Mapping[Partition, int]:
+    def promotion(self) -> Mapping[TopicPartition, int]:
         """The offsets that the failover reported, and log ends for the other partitions. Called
         after `fail_over`, before a client writes. Raises EnvironmentFailure for an impossible
         report, DeadlineExceeded."""

@@ -24,6 +24,7 @@ from typing import Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
+from linkflap.harness.mirrors.base import MirrorBase, tail
 from linkflap.harness.mirrors.shadow import control, settings
 from linkflap.harness.mirrors.shadow.destination.client import (
     MetadataSnapshot,
@@ -34,14 +35,7 @@ from linkflap.harness.mirrors.shadow.destination.topics import shadows_into
 from linkflap.harness.mirrors.shadow.group_offsets import PATIENCE_SECONDS
 from linkflap.harness.mirrors.shadow.journal import JournalNotes, read_notes
 from linkflap.harness.mirrors.shadow.settings import ShadowOptions, folder_at
-from linkflap.harness.mirrors.topics import (
-    MirrorBase,
-    create,
-    data_topics,
-    partitions_of,
-    tail,
-    write_record,
-)
+from linkflap.harness.mirrors.topics import create, data_topics, partitions_of, write_record
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.events import TopicGivenUp
 from linkflap.harness.model.protocols import (
@@ -57,6 +51,7 @@ from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import (
     LinkSpec,
+    TopicPartition,
     hyphen_free,
     is_data_topic,
     is_recreated,
@@ -64,7 +59,7 @@ from linkflap.harness.model.topology import (
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import AnyOf, Connections
-from linkflap.harness.wire.offsets import Partition, bounds, quiet
+from linkflap.harness.wire.offsets import bounds, quiet
 from linkflap.harness.wire.requests import LATEST, replica_offsets
 
 FAILOVER_SECONDS: Final = 150.0
@@ -222,7 +217,7 @@ def source_ends(
     options: ShadowOptions,
     *,
     within: float,
-) -> dict[Partition, int]:
+) -> dict[TopicPartition, int]:
     """The ends of all partitions of these homes' data topics at the source: the high watermark, or
     the last stable offset with the option bound=lso. Makes up to three requests, each with a
     timeout of `within` seconds.
@@ -241,8 +236,8 @@ def source_ends(
 
 
 def replica_ends(
-    cluster: Cluster, tps: Sequence[Partition], *, stable: bool, within: float
-) -> dict[Partition, int]:
+    cluster: Cluster, tps: Sequence[TopicPartition], *, stable: bool, within: float
+) -> dict[TopicPartition, int]:
     """The log end offset of the longest live replica of each partition. Raises Unanswered when one
     is unknown.
 
@@ -257,8 +252,8 @@ def replica_ends(
 
 
 async def _replica_ends(
-    addresses: Sequence[str], tps: Sequence[Partition], *, stable: bool, within: float
-) -> dict[Partition, int]:
+    addresses: Sequence[str], tps: Sequence[TopicPartition], *, stable: bool, within: float
+) -> dict[TopicPartition, int]:
     nodes, brokers = AnyOf(addresses), Connections()
     try:
         async with asyncio.timeout(within):
@@ -284,9 +279,9 @@ async def _replica_ends(
 async def _stable(
     found: MetadataSnapshot,
     brokers: Connections,
-    longest: Mapping[Partition, str],
-    ends: Mapping[Partition, int],
-) -> dict[Partition, int]:
+    longest: Mapping[TopicPartition, str],
+    ends: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
     ids = {name: topic.id for name, topic in found.topics.items()}
     stable = dict(ends)
     for address in {*longest.values()}:
@@ -379,7 +374,7 @@ class ShadowMirror(MirrorBase, ShadowProcess):
     ) -> None:
         MirrorBase.__init__(self, spec, link, deployment, recorder, reverses=reverses)
         self._options = settings.options(spec.options)
-        self._truncations_recorded: set[Partition] = set()
+        self._truncations_recorded: set[TopicPartition] = set()
         self._given_up: set[str] = set()
         self._settings: dict[str, dict[int, dict[str, str]]] = (
             {} if reverses is None else reverses._settings
@@ -588,7 +583,7 @@ class ShadowMirror(MirrorBase, ShadowProcess):
         )
         self._recorder.write(notes.stopped(self.link.name, drained=drained))
 
-    def promotion(self) -> Mapping[Partition, int]:
+    def promotion(self) -> Mapping[TopicPartition, int]:
         return {
             # The source does not have the markers that the failover appends, so the promotion
             # offset excludes them.
