@@ -87,6 +87,7 @@ def checkpoints(
         if g.group == group and g.cluster == there and g.time < promotion.fault_time
     ]
     marks = view.watermarks.get(there)
+    marks = marks.with_high_watermark() if marks is not None else None
     reached = (
         np.maximum.accumulate(marks.high_watermark) if marks is not None else np.empty(0, np.int64)
     )

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
@@ -155,6 +155,10 @@ class Watermarks(Columns):
     last_stable: Ints
     high_watermark: Ints
     leader_epoch: Ints
+
+    def with_high_watermark(self) -> Self:
+        """The samples in which the leader reported its high watermark."""
+        return self.take(self.high_watermark >= 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

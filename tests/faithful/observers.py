@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import NamedTuple
+from zlib import crc32
 
 from linkflap.harness.model.history import (
     EventRow,
@@ -214,6 +215,12 @@ class Reader:
         return fetched
 
 
+def _reported(sample: str, **bounds: int) -> dict[str, int]:
+    """The bounds of a sample. In one of 20 samples, one of them was not reported (-1)."""
+    number = crc32(sample.encode()) % (20 * len(bounds))
+    return {name: -1 if index == number else it for index, (name, it) in enumerate(bounds.items())}
+
+
 @dataclass(slots=True)
 class Sampler:
     """Samples one cluster's bounds: the high watermark at the start of a sample, the LSO at its
@@ -249,10 +256,10 @@ class Sampler:
                 leader=leader,
                 topic=spot[0],
                 partition=spot[1],
-                log_start=start,
-                last_stable=stable,
-                high_watermark=high,
                 leader_epoch=epoch,
+                **_reported(
+                    f"{time} {spot}", log_start=start, last_stable=stable, high_watermark=high
+                ),
             )
             for spot, high, epoch, leader, stable, start in rows
         ]

@@ -321,8 +321,9 @@ def written(view: PartitionView, cluster: str, offset: int) -> list[int]:
     """[earliest, latest] time at which this offset came to be on a cluster, as its sampled high
     watermarks bracket it."""
     marks = view.watermarks.get(cluster)
-    if marks is None or not len(marks.time):
+    if marks is None:
         return [0, view.ended]
+    marks = marks.with_high_watermark()
     after = int(np.searchsorted(np.maximum.accumulate(marks.high_watermark), offset, side="right"))
     earliest = int(marks.time[after - 1]) if after else 0
     latest = int(marks.returned[after]) if after < len(marks.time) else view.ended

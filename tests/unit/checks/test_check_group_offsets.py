@@ -169,17 +169,29 @@ def synced(*offsets: int, group: str = "g", every: int = SECOND) -> list[GroupOf
     ]
 
 
-def checkpointed(*offsets: int, high: int = 3, got: int = 3) -> PartitionView:
-    """A group that got the first `got` records on A at second 100, and committed that many."""
+def checkpointed(*offsets: int, high: int = 3, got: int = 3, then: int = 3) -> PartitionView:
+    """A group that got the first `got` records on A at second 100, and committed that many. B's
+    high watermark was not reported at second 300, and was `then` afterwards."""
     before = tuple((i, i + 1) for i in range(got))
     reads = moved(got, (3, 8), before=before)
-    marks = {"B": samples(*[(high, high)] * 400)}
+    rows = [(high, high)] * 299 + [(-1, -1)] + [(then, then)] * 100
+    marks = {"B": samples(*rows)}
     return view(
         LOGS, promotions=FAILED_OVER, reads=reads, groups=synced(*offsets), watermarks=marks
     )
 
 
-ACCEPTED |= {"checkpoints": (checkpointed(1, 1, 3), {"B/mirrored": 3, "B/checkpoints": 3})}
+ACCEPTED |= {
+    "checkpoints": (checkpointed(1, 1, 3), {"B/mirrored": 3, "B/checkpoints": 3}),
+    "a checkpoint while B did not report its high watermark": (
+        checkpointed(3, high=2),
+        {"B/mirrored": 3, "B/checkpoints": 1},
+    ),
+    "a checkpoint before B ever reported a high watermark": (
+        checkpointed(3, high=-1),
+        {"B/mirrored": 3, "B/checkpoints": 1},
+    ),
+}
 
 
 REJECTS = {
@@ -188,7 +200,7 @@ REJECTS = {
         view(LOGS, promotions=FAILED_OVER, reads=moved(2, (0, 1), (1, 2), (2, 3))), "B", 0
     ),
     "checkpoint-regression": Rejected(checkpointed(2, 1), "B", 1),
-    "checkpoint-beyond-end": Rejected(checkpointed(3, high=2), "B", 3),
+    "checkpoint-beyond-end": Rejected(checkpointed(3, high=2, then=2), "B", 3),
     "checkpoint-ahead": Rejected(checkpointed(2, got=1), "B", 1, only=("group-skip",)),
     "checkpoint-beyond-commit": Rejected(view=BYTES, beside=(beside(4),), cluster="B", offset=4),
     "checkpoint-stranger": Rejected(
