@@ -26,7 +26,7 @@ from linkflap.chaos.cases.case import (
     words,
 )
 from linkflap.chaos.cases.cluster_mirroring.outages import connections
-from linkflap.chaos.cases.cluster_mirroring.producer_ids import _ids
+from linkflap.chaos.cases.cluster_mirroring.transactions import _ids
 from linkflap.chaos.cases.kafka import replication
 from linkflap.chaos.cases.mirror_maker import committed, syncs
 from linkflap.chaos.cases.runner import Benches, CaseResult, check, run_case
