@@ -243,10 +243,40 @@ def test_missing_names_are_found(named: str) -> None:
 
 
 def test_every_file_that_a_document_names_exists() -> None:
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "tests" / "README.md"]
+    docs, claims = (ROOT / "docs").rglob("*.md"), (ROOT / "chaos/cases/claims").glob("*.toml")
+    pages = [*ROOT.glob("*.md"), *docs, *claims, ROOT / "tests" / "README.md"]
     named = {(page.name, path) for page in pages for path in NAMED.findall(page.read_text())}
     assert len(named) > 50
     assert sorted((page, path) for page, path in named if not (ROOT / path).is_file()) == []
+
+
+MODULE = re.compile(r"`((?:harness|chaos|topologies|spark_verify|tests|log_model)(?:\.[a-z]\w*)+)")
+LOG_MODEL = Path("spark_verify/checks")
+"""The folder of the package log_model, which checks name without its folder."""
+
+
+def is_module(named: str) -> bool:
+    """Whether a dotted name is a module, or a name in one."""
+    *parents, last = named.split(".")
+    for folder in (top.joinpath(*parents) for top in (ROOT, ROOT / LOG_MODEL)):
+        sources = [folder.with_suffix(".py"), folder / "__init__.py"]
+        if (folder / f"{last}.py").is_file() or (folder / last).is_dir():
+            return True
+        if any(source.is_file() and last in source.read_text() for source in sources):
+            return True
+    return False
+
+
+def test_every_module_that_a_docstring_names_exists() -> None:
+    sources = [path for folder in (*FOLDERS, "tests") for path in (ROOT / folder).rglob("*.py")]
+    named = {(path.name, one) for path in sources for one in MODULE.findall(path.read_text())}
+    assert len(named) > 50
+    assert sorted((path, one) for path, one in named if not is_module(one)) == []
+
+
+@pytest.mark.parametrize("named", ["harness.rundirs", "tests.unit.checks.logs.Log"])
+def test_a_module_that_is_missing_is_found(named: str) -> None:
+    assert not is_module(named)
 
 
 def test_the_index_has_every_page() -> None:

@@ -1,8 +1,7 @@
-"""Shorthand for the smallest histories: logs (`tests.unit.checks.logs`), operations of clients
-(`tests.unit.checks.clients`), and what else the run knows.
+"""Shorthand for the smallest histories: logs, operations of clients, and what else the run knows.
 
-    a = Log("A").txn(1, 2, pid=7).txn(3, pid=7, end="abort")
-    view([a, Log("B").data(1, 2)], sends=[commit(1, 2, acked=0)])
+a = Log("A").txn(1, 2, pid=7).txn(3, pid=7, end="abort")
+view([a, Log("B").data(1, 2)], sends=[commit(1, 2, acked=0)])
 """
 
 from __future__ import annotations
