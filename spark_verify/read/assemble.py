@@ -63,7 +63,7 @@ from linkflap.spark_verify.facts.view import (
 )
 from linkflap.spark_verify.read.captures import CapturedReplica
 from linkflap.spark_verify.read.log_rows import batch_rows
-from linkflap.spark_verify.read.names import (
+from linkflap.spark_verify.read.payload_ids import (
     fetched_on_the_wire,
     named_by_content,
     named_by_offset,

@@ -23,7 +23,7 @@ from linkflap.spark_verify.checks.base import Found, Unjudged
 from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.assemble import PartitionRows
-from linkflap.spark_verify.read.names import fetched_on_the_wire
+from linkflap.spark_verify.read.payload_ids import fetched_on_the_wire
 from linkflap.spark_verify.read.pieces import history_rows
 from tests.recorder_rig import ID, ME, TOPIC, Wire, batch, transactional, wire
 from tests.unit.checks.histories import Log, but, send, view

@@ -17,7 +17,7 @@ from linkflap.harness.wire.messages import Error
 from linkflap.harness.wire.recorder.connection import WireConnection
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.assemble import PartitionRows
-from linkflap.spark_verify.read.names import fetched_on_the_wire
+from linkflap.spark_verify.read.payload_ids import fetched_on_the_wire
 from linkflap.spark_verify.read.pieces import history_rows
 from tests.recorder_rig import ID, TOPIC, Wire, batch, wire
 from tests.unit.checks.histories import Log, view

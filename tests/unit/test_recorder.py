@@ -39,7 +39,7 @@ from linkflap.recording.run import on_the_wire
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.view import PartitionView
-from linkflap.spark_verify.read.names import named_on_the_wire
+from linkflap.spark_verify.read.payload_ids import named_on_the_wire
 from linkflap.topologies import parse
 from tests.recorder_rig import (
     FIRST,

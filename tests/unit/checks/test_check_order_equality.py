@@ -10,7 +10,7 @@ import pytest
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.facts.view import PartitionView
-from linkflap.spark_verify.read.names import named_by_content
+from linkflap.spark_verify.read.payload_ids import named_by_content
 from tests.unit.checks.histories import SECOND, Log, but, commit, promoted, send, view
 from tests.unit.checks.round_trip import emptied
 from tests.unit.checks.verdicts import Rejected, anomalies, findings, unjudged

@@ -8,7 +8,7 @@ from typing import Unpack
 import pytest
 
 from linkflap.spark_verify.facts.sends_and_reads import Read
-from linkflap.spark_verify.read.names import named_on_the_wire
+from linkflap.spark_verify.read.payload_ids import named_on_the_wire
 from tests.unit.checks.histories import (
     SECOND,
     Log,
