@@ -88,7 +88,8 @@ class SendGroup:
     certain. The outcome of all other records is unknown. `made_from`: the n-th record of the group
     was made from the n-th record there, which its operation read from the same cluster. Of a batch
     that was recorded on the wire, `sequence` is its first one (-1: its producer has no id) and
-    `crc` that of its bytes: these identify its records in a log.
+    `crc` that of its bytes: these identify its records in a log. `by_leader`: the leader alone has
+    acknowledged it (acks=1).
     """
 
     topic: str
@@ -100,6 +101,7 @@ class SendGroup:
     made_from: Fetched | None = None
     sequence: SmallOrNone = -1
     crc: CrcOrNone = -1
+    by_leader: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -285,13 +285,14 @@ def _operation(row: Operation, name: Name) -> str:
 def _send(row: Operation, group: SendGroup, name: Name) -> str:
     """The records of one partition, what identifies their batch, and their acknowledgements."""
     acknowledged = ", ".join(_span(offset, offset + count - 1) for _, count, offset in group.acks)
+    alone = " by the leader alone" if group.by_leader else ""
     refused = sum(count for _, count in group.refused)
     rest = group.count - refused - sum(count for _, count, _ in group.acks)
     facts = [
         f"{_run(group.first_uid, group.count, name)} to {group.topic}-{group.partition}",
         f"sequence {group.sequence}" if group.sequence >= 0 else "",
         f"CRC {group.crc:08x}" if group.crc >= 0 else "",
-        f"acknowledged at {in_short(acknowledged, 200)}" if acknowledged else "",
+        f"acknowledged{alone} at {in_short(acknowledged, 200)}" if acknowledged else "",
         f"{refused} refused" if refused else "",
         f"{rest} not acknowledged" if rest and row.phase == "return" else "",
     ]

@@ -272,8 +272,8 @@ CHECK = Check(
     guarantee="""The acknowledged records that each failover lost (RPO), and the time without writes
         (RTO), are known and within the scenario's budgets. A requested failover takes place.""",
     source="Kafka documentation, Geo-Replication; OpenChaos (RTO)",
-    wire="""Lost records are those that were acknowledged with acks=all; the recovery time ends with
-        the first such acknowledgement on the destination.""",
+    wire="""Lost records are those that were acknowledged as lost-write has it; the recovery time
+        ends with the first such acknowledgement on the destination.""",
     inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -202,9 +202,12 @@ CHECK = Check(
     source="""Jepsen kafka workload, lost-write; KIP-98 (commit), KIP-382 (mirroring is
         asynchronous)""",
     wire="""An acknowledgement with acks=all is a promise, and so is an EndTxn that was answered
-        without an error. With acks=1 or acks=0, or where the answer was lost with its connection,
-        nothing was promised. The keys of records that are gone are not known: where a topic is
-        compacted, whether a cleaner took them is unknown.""",
+        without an error. One with acks=1 is a promise where no election can have taken the record:
+        the leader epoch is the same in all samples from the first one (of the promotion, on a
+        promoted cluster) until after the answer, and the log has a later batch of that epoch, or no
+        other epoch began until the run ended. With acks=0, or where the answer was lost with its
+        connection, nothing was promised. The keys of records that are gone are not known: where a
+        topic is compacted, whether a cleaner took them is unknown.""",
     inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -483,8 +483,8 @@ CHECK = Check(
     guarantee="""A failback truncates the records that the new owner never had, and nothing else. A
         failover appends what the mirror recorded.""",
     source="KIP-1279 (failback: last mirrored offset and epoch; ABORT markers at stop); KIP-101",
-    wire="""Acknowledgements with acks=all are promises; what was asked for after the failover is
-        known by the time of the first request for its batch.""",
+    wire="""Acknowledgements are promises as for lost-write; what was asked for after the failover
+        is known by the time of the first request for its batch.""",
     inputs={"batches", "records", "sends", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -31,8 +31,8 @@ class Send:
     records have inputs, `inputs[i]` is the offset of record i's input in the partition
     (`input_topic`, `input_partition`) of the same cluster, `input_uids[i]` the input's payload id,
     and `position` the offset to commit for `group` in the same transaction. `error` is the name of
-    the error that it returned with. `sequence` and `crc` are those of a batch that was recorded on
-    the wire (`harness.model.history.SendGroup`).
+    the error that it returned with. `sequence`, `crc` and `by_leader` (0 or 1) are those of a batch
+    that was recorded on the wire (`harness.model.history.SendGroup`).
     """
 
     number: int
@@ -56,6 +56,7 @@ class Send:
     error: str = ""
     sequence: int = -1
     crc: int = -1
+    by_leader: int = 0
     offsets: Ints
     refused: Bools
     inputs: Ints = field(default_factory=lambda: np.empty(0, np.int64))

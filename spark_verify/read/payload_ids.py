@@ -29,7 +29,11 @@ from linkflap.harness.model.guarantee import ProducerIds
 from linkflap.harness.model.history import SHARE_KINDS
 from linkflap.harness.model.payload import FOREIGN, PROCESS_SHIFT
 from linkflap.spark_verify.checks.log_model.cleaning import offsets_missing
-from linkflap.spark_verify.checks.log_model.generations import compacted, recorded_truncations
+from linkflap.spark_verify.checks.log_model.generations import (
+    compacted,
+    eras_captured,
+    recorded_truncations,
+)
 from linkflap.spark_verify.checks.log_model.logs import (
     among,
     changes,
@@ -42,6 +46,7 @@ from linkflap.spark_verify.checks.log_model.outcomes import uids_of
 from linkflap.spark_verify.facts.eras import Era, history
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send, Sends
 from linkflap.spark_verify.facts.view import DATA, Bools, Ints, PartitionView, Records, Replica
+from linkflap.spark_verify.read.leader_acks import promised
 
 _NO_ID: Final = -1
 _LARGEST: Final = 2**63 - 1
@@ -67,7 +72,9 @@ class _Asked:
     by_sequence: dict[tuple[int, int, int, int], dict[int, _Name]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    by_offset: dict[int, tuple[int, int, _Name]] = field(default_factory=dict)
+    by_offset: dict[int, list[tuple[int, int, _Name]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     by_crc: dict[tuple[int, int], list[_Name]] = field(default_factory=lambda: defaultdict(list))
     again: dict[tuple[int, int], list[_Name]] = field(default_factory=lambda: defaultdict(list))
     rewritten: bool = True
@@ -79,7 +86,7 @@ class _Asked:
             key = send.producer_id, send.producer_epoch, send.sequence, size
             self.by_sequence[key].setdefault(send.crc, name)
         elif size and send.offsets[0] >= 0:
-            self.by_offset[int(send.offsets[0])] = send.crc, size, name
+            self.by_offset[int(send.offsets[0])].append((send.crc, size, name))
             self.again[send.crc, size].append(name)
         else:
             self.by_crc[send.crc, size].append(name)
@@ -90,8 +97,7 @@ class _Asked:
         batches = replica.batches
         self.crcs.update(batches.crc.tolist())
         for offset, crc in zip(batches.base_offset.tolist(), batches.crc.tolist(), strict=True):
-            there = self.by_offset.get(offset)
-            if there is not None and there[0] == crc:
+            if any(there[0] == crc for there in self.by_offset.get(offset, ())):
                 self.rewritten = False
                 return
 
@@ -104,9 +110,9 @@ class _Asked:
             equal = self.by_sequence.get((*identity, size), {})
             there = (each for of, each in equal.items() if of in self.crcs)
             return equal.get(crc) or next(chain(there, equal.values()), None)
-        at = self.by_offset.get(offset)
-        if at is not None and at[1] == size and (self.rewritten or at[0] == crc):
-            return at[2]
+        for of, count, name in reversed(self.by_offset.get(offset, ())):
+            if count == size and (self.rewritten or of == crc):
+                return name
         same = self.by_crc.get((crc, size), []) or self.again.get((crc, size), [])
         return same[0] if len(same) == 1 else None
 
@@ -138,7 +144,7 @@ def named_by_offset(seen: PartitionView) -> PartitionView:
         uid = np.full(len(offset), FOREIGN, np.int64)
         shortened = replica.log_start > 0 or replica.cluster in seen.compacted
         unsure = (_copies(replica.records.digest) > 1) & shortened
-        for era in _eras(seen, replica):
+        for era in eras_captured(seen, replica):
             own = (offset >= era.start) & (offset < era.end) & (not era.source)
             own &= ~unsure
             uid[own] = (clusters.index(replica.cluster) + 1 << PROCESS_SHIFT) + offset[own]
@@ -156,11 +162,11 @@ def _with_copies(
     for _ in () if seen.guarantee.offsets_kept else seen.topology.clusters:
         last, before = _after_mirrors(seen, last, before)
     logs = [*sorted(before, key=lambda r: r.captured), *(r for r in last if r.canonical)]
+    seen = replace(seen, sends=_promised_or_there(promised(seen, logs), logs))
     return replace(
         seen,
         replicas=last,
         earlier=before,
-        sends=_promised_or_there(seen.sends, logs),
         reads=tuple(_read(seen, read, logs) for read in seen.reads),
         shares=tuple(_read(seen, read, logs) for read in seen.shares),
     )
@@ -187,7 +193,7 @@ def _named(seen: PartitionView, replica: Replica, asked: Mapping[str, _Asked]) -
     batches, how = replica.batches, seen.guarantee.producer_ids
     uids = np.full(len(batches), FOREIGN, np.int64)
     operations = uids.copy()
-    eras = _eras(seen, replica)
+    eras = eras_captured(seen, replica)
     columns = (
         batches.base_offset,
         batches.last_offset,
@@ -219,17 +225,6 @@ def _named(seen: PartitionView, replica: Replica, asked: Mapping[str, _Asked]) -
     )
 
 
-def _eras(seen: PartitionView, replica: Replica) -> Sequence[Era]:
-    """The eras of a replica's log when it was captured."""
-    generations = history(seen.partition_facts).generations.get(replica.cluster, ())
-    chosen = [
-        *(g for g in generations if g.before and g.before == replica.moment),
-        *(g for g in generations if 0 < replica.captured <= g.ended),
-        *generations[-1:],
-    ]
-    return chosen[0].eras if chosen else ()
-
-
 def _owners(
     eras: Sequence[Era], offset: int, asked: Iterable[str], cluster: str, seen: PartitionView
 ) -> Iterable[str]:
@@ -253,7 +248,7 @@ def _mirrored(seen: PartitionView, replica: Replica, sources: Mapping[str, Repli
     that the source never had is named by its own offset, above all others."""
     records = replica.records
     uids, operations = records.uid.copy(), records.operation.copy()
-    for era in _eras(seen, replica):
+    for era in eras_captured(seen, replica):
         source = sources.get(era.source)
         if source is None or not len(records):
             continue

@@ -187,7 +187,7 @@ def _operation(
             group.first_uid,
             last.group, origin.topic, origin.partition, origin.position,
             last.error.partition(":")[0][:_NAME],
-            group.sequence, group.crc,
+            group.sequence, group.crc, int(group.by_leader),
             offsets.tobytes(), refused.tobytes(), inputs, uids,
         )  # fmt: skip
 

@@ -95,7 +95,7 @@ STALL_SECONDS: Final = 3.0
 unknown."""
 UNACKNOWLEDGED: Final = "the clients' acknowledgements were not recorded"
 _MOST_NAMES: Final = 3
-UNPROMISED: Final = "nothing was acknowledged with acks=all"
+UNPROMISED: Final = "nothing was acknowledged"
 RUN: Final = "run.json"
 PARTS_OF: Final[Mapping[str, Input]] = {
     "events": "promotions",

@@ -79,11 +79,11 @@ class _Asked:
 class _Recorder:
     """The recorder of one cluster; a client without a producer id has one connection."""
 
-    def __init__(self, cluster: str, number: int, rows: Appender[Operation]) -> None:
+    def __init__(self, cluster: str, number: int, rows: Appender[Operation], acks: int) -> None:
         settings = Settings(
             cluster=cluster, number=number, root="", topics=frozenset({TOPIC}), listens={}
         )
-        self.report = Report()
+        self.report, self._acks = Report(), acks
         self._history = history.WireHistory(settings, rows, cast(Appender[Poll], None), self.report)
         self._unnamed: dict[int, history.WireProducer] = {}
 
@@ -102,9 +102,9 @@ class _Recorder:
     def answer(self, operation: _Asked, uid: int) -> None:
         batch, offset = operation.batches[uid], operation.acknowledged(uid)
         if operation.refused(uid):
-            self._history.written(batch, ALL_REPLICAS, Error.message_too_large, -1)
+            self._history.written(batch, self._acks, Error.message_too_large, -1)
         elif offset >= 0:
-            self._history.written(batch, ALL_REPLICAS, Error.none, offset)
+            self._history.written(batch, self._acks, Error.none, offset)
 
     def identified(self, row: Operation) -> None:
         self._history.identified(row.transactional_id, row.producer_id, row.client)
@@ -123,15 +123,16 @@ class _Recorder:
             self._history.ended(operation.transaction, error, commit=commit)
 
 
-def on_the_wire(made: Made) -> Made:
-    """Turns a run's own history of writes into one that was recorded on the wire."""
+def on_the_wire(made: Made, acks: int = ALL_REPLICAS) -> Made:
+    """Turns a run's own history of writes into one that was recorded on the wire, with these acks
+    in all of its requests."""
     operations: dict[int, _Asked] = {}
     for row in made.operations:
         operations.setdefault(row.number, _Asked(row, row)).last = row
     made.operations = []
     rows = cast(Appender[Operation], _Rows(made.operations))
     names = [cluster.name for cluster in made.scenario.topology.clusters]
-    recorders = {name: _Recorder(name, number, rows) for number, name in enumerate(names)}
+    recorders = {name: _Recorder(name, number, rows, acks) for number, name in enumerate(names)}
     steps = [
         *_of_batches([*made.written, *_unwritten(made, operations)], operations, recorders),
         *_of_transactions(made, operations, recorders),

@@ -53,6 +53,21 @@ NAMES: Final = [
 HIDDEN_ON_THE_WIRE: Final = [
     name for name in HIDDEN if recordable(spec(SEED, **CATALOGUE[name].on))
 ]
+_LOST_BY_THE_RULES: Final[Mapping[str, str]] = {
+    "an election took what its leader alone had acknowledged": """lost-by-an-unclean-election
+        lost-after-an-unclean-election lost-on-another-cluster-than-the-election""",
+    "no sample shows who led when it was acknowledged": """native-batch-lost
+        acknowledged-at-an-old-offset""",
+}
+LOST_BY_THE_RULES: Final = {
+    n: why for why, names in _LOST_BY_THE_RULES.items() for n in names.split()
+}
+"""Mutations that are none with acks=1 -> why."""
+WITH_ONE_ACK: Final = [
+    name
+    for name in NAMES
+    if any(kind.startswith(("lost-write", "ghost-ack")) for kind in CATALOGUE[name].must)
+]
 FAITHFUL: Final[Mapping[int, Spec]] = {
     seed: drawn for seed in range(45) if recordable(drawn := spec(seed, relay=False))
 }
@@ -76,6 +91,9 @@ def judged(
         runs[name] = on_the_wire(made).write(folder / name)
         if afterwards is not None:
             afterwards(runs[name])
+    for name in WITH_ONE_ACK:
+        made, _ = CATALOGUE[name].made(SEED)
+        runs[f"{name} acks=1"] = on_the_wire(made, acks=1).write(folder / f"{name}-1")
     for seed, drawn in FAITHFUL.items():
         runs[seed] = on_the_wire(story(drawn)).write(folder / str(seed))
     return dict(zip(runs, in_full(list(runs.values()), spark), strict=True))
@@ -95,6 +113,14 @@ def test_a_mutation_that_is_declared_hidden_is_hidden(
     judged: Mapping[str | int, Judgement], name: str
 ) -> None:
     assert complaints(name, judged[name]) != []
+
+
+@pytest.mark.parametrize("name", WITH_ONE_ACK)
+def test_a_lost_record_that_its_leader_alone_acknowledged_is_found_unless_it_may_be_lost(
+    judged: Mapping[str | int, Judgement], name: str
+) -> None:
+    wrong = complaints(name, judged[f"{name} acks=1"])
+    assert bool(wrong) is (name in LOST_BY_THE_RULES), wrong
 
 
 def complaints(name: str, judgement: Judgement) -> Sequence[str]:

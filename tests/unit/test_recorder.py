@@ -153,17 +153,6 @@ def test_errors_that_a_client_retries_leave_a_batch_open_and_refusals_do_not(wir
     assert [send.outcome for send in wire.sends()] == ["info", "fail", "info"]
 
 
-@pytest.mark.parametrize("acks", [0, 1])
-def test_fewer_acks_promise_nothing(wire: Wire, acks: int) -> None:
-    program = wire.connection()
-    asked = wire.produce(program, batch(b"1"), acks=acks)
-    if acks:
-        wire.written(program, asked, 5)
-    (send,) = wire.sends()
-    assert (send.outcome, send.offsets.tolist()) == ("info", [-1])
-    assert (wire.report.by_leader, wire.report.unpromised) == ((1, 0) if acks else (0, 1))
-
-
 def test_a_transaction_is_one_operation(wire: Wire) -> None:
     program, coordinator = wire.connection(), wire.connection()
     for sequence, offset in ((0, 10), (1, 11)):

@@ -15,8 +15,8 @@ without an answer.
 A transaction (KIP-98, KIP-890) is one operation. It begins with the first write and ends with the
 answer to EndTxn. Its ending is `open` until EndTxn was requested.
 
-Only an acknowledgement by all in-sync replicas survives a change of leaders. Writes with acks=1 or
-acks=0 were promised to nobody, so their outcome stays unknown.
+An acknowledgement by the leader alone (acks=1) is marked: it need not survive a change of leaders.
+Writes with acks=0 were promised to nobody, so their outcome stays unknown.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _NOT_DONE: Final = (
 @dataclass(slots=True, kw_only=True)
 class AskedBatch:
     """Records that a client asked to be written to one partition; `offset`: where they were
-    acknowledged, -1 if they were not."""
+    acknowledged, -1 if they were not; `by_leader`: by the leader alone (acks=1)."""
 
     operation: AskedOperation
     topic: str
@@ -78,6 +78,7 @@ class AskedBatch:
     sequence: int
     crc: int
     offset: int = -1
+    by_leader: bool = False
     asked: int = 1
     refused: bool = False
 
@@ -91,6 +92,7 @@ class AskedBatch:
             refused=((0, self.count),) if self.refused else (),
             sequence=self.sequence,
             crc=self.crc,
+            by_leader=self.by_leader,
         )
 
 
@@ -278,11 +280,8 @@ class WireHistory:
         asked, accepted = self.report.written.get(batch.topic, (0, 0))
         if error is Error.none and not accepted:
             self.report.written[batch.topic] = asked, now()
-        if error is Error.none and acks == ALL_REPLICAS and offset >= 0:
-            self._acknowledged(batch, offset)
-        elif error is Error.none and acks != ALL_REPLICAS:
-            self.report.by_leader += 1
-            self._settled(batch, "info", "acknowledged by the leader alone: acks=1")
+        if error is Error.none and offset >= 0:
+            self._acknowledged(batch, offset, by_leader=acks != ALL_REPLICAS)
         elif error in (Error.none, Error.duplicate_sequence_number):
             self._settled(batch, "info", "acknowledged without an offset")
         elif error in _REFUSALS and batch.asked == 1:
@@ -300,17 +299,18 @@ class WireHistory:
             unsure, done = self.report.deleted.get(topic, (1, 0))
             self.report.deleted[topic] = unsure - 1, done + (error is Error.none)
 
-    def _acknowledged(self, batch: AskedBatch, offset: int) -> None:
+    def _acknowledged(self, batch: AskedBatch, offset: int, *, by_leader: bool) -> None:
         if batch.offset == offset:
             return
         if batch.offset >= 0:
-            self._again(batch, offset)
+            self._again(batch, offset, by_leader=by_leader)
             return
-        self.report.acknowledged += 1
-        batch.offset = offset
+        self.report.acknowledged += not by_leader
+        self.report.by_leader += by_leader
+        batch.offset, batch.by_leader = offset, by_leader
         self._settled(batch, "ok", "")
 
-    def _again(self, batch: AskedBatch, offset: int) -> None:
+    def _again(self, batch: AskedBatch, offset: int, *, by_leader: bool) -> None:
         """The same batch was acknowledged at another offset: an operation of its own, so that both
         offsets are judged."""
         first = batch.operation
@@ -330,6 +330,7 @@ class WireHistory:
             sequence=batch.sequence,
             crc=batch.crc,
             offset=offset,
+            by_leader=by_leader,
         )
         second.batches.append(other)
         self._row(second, "invoke", other)

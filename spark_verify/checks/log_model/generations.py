@@ -678,3 +678,14 @@ def maybe_truncated(view: PartitionView, generation: LogGeneration, marks: Water
             whole = np.flatnonzero(before & (marks.high_watermark > max(targets)))
             late |= before & (np.arange(len(late)) > (whole[-1] if len(whole) else -1))
     return late
+
+
+def eras_captured(seen: PartitionView, replica: Replica) -> Sequence[Era]:
+    """The eras of a replica's log when it was captured."""
+    generations = history(seen.partition_facts).generations.get(replica.cluster, ())
+    chosen = [
+        *(g for g in generations if g.before and g.before == replica.moment),
+        *(g for g in generations if 0 < replica.captured <= g.ended),
+        *generations[-1:],
+    ]
+    return chosen[0].eras if chosen else ()

@@ -518,7 +518,7 @@ def test_records_acknowledged_on_the_wire_are_due(tmp_path: Path) -> None:
 def test_recording_without_acknowledgements_is_judged_by_bytes(tmp_path: Path) -> None:
     judgement = wired(tmp_path / "run")
     assert judgement.verdict is Verdict.VALID, judgement.judged.reason
-    assert judgement.judged.by_bytes == "nothing was acknowledged with acks=all"
+    assert judgement.judged.by_bytes == "nothing was acknowledged"
     assert result(judgement, "lost-write").verdict is Verdict.NOT_DUE
 
 
