@@ -1,12 +1,14 @@
-"""The cost of recording a history: transactions with the history on, compared with the same
-transactions with it off.
+"""The cost of recording a history: transactions that the client records, and transactions that a
+recorder on the wire records, compared with the same transactions that nobody records.
 
-With the history on, it is the workload client as runs use it (harness.workloads.producers). It
-writes two rows per transaction into a run directory, has one delivery callback per record, collects
-ranges of acknowledged offsets, and gets the producer id from statistics every 100 ms. With the
-history off, it is a plain loop of produce and commit, without callbacks or rows. The librdkafka
-configuration (except statistics), keys, values, headers, transaction sizes and partitions are the
-same. Both run alternately on one real broker; each figure is a median over the rounds.
+*client*: the workload client as runs use it (harness.workloads.producers). It writes two rows per
+transaction into a run directory, has one delivery callback per record, collects ranges of
+acknowledged offsets, and gets the producer id from statistics every 100 ms. *off*: a plain loop of
+produce and commit, without callbacks or rows. *wire*: that loop, whose connections pass the
+recorder of `record = "wire"`. The librdkafka configuration (except statistics), keys, values,
+headers, transaction sizes and partitions are the same. All run in turn on one real broker; each
+figure is a median over the rounds. CPU seconds are those of clients and recorder, without the
+broker's.
 
     python benchmarks/history.py [--rounds 7] [--seconds 4] [--clients 1]
 """
@@ -18,13 +20,16 @@ import json
 import statistics
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import psutil
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT, Values
+from linkflap.harness.model.protocols import WireRecording
 from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import now, pause, until
@@ -45,6 +50,9 @@ OPTIONS: Mapping[str, Option] = {
     "open_share": 0.0,
 }
 TARGET = 0.8
+Figure = tuple[float, float]
+"""Records per second, and CPU seconds for each million records."""
+HOW = ("client", "wire", "off")
 
 
 def with_history(
@@ -53,8 +61,8 @@ def with_history(
     names: ClientNames,
     clients: int,
     seconds: float,
-) -> float:
-    """Records per second that the workload's clients got acknowledged."""
+) -> Figure:
+    """Of the workload's clients, by the records that they got acknowledged."""
     workload = make(
         WorkloadSpec(kind="transactional", home="A", clients=clients, options=OPTIONS),
         deployment=deployment,
@@ -70,11 +78,22 @@ def with_history(
         within=60,
         what="every client's first transaction",
     )
-    before, started = workload.progress().acknowledged, now()
-    pause(seconds, lambda: False)
-    records, took = workload.progress().acknowledged - before, (now() - started) / 1e9
+    figure = measured(lambda: workload.progress().acknowledged, seconds)
     workload.stop()
-    return records / took
+    return figure
+
+
+def measured(acknowledged: Callable[[], int], seconds: float) -> Figure:
+    before, used, started = acknowledged(), cpu_seconds(), now()
+    pause(seconds, lambda: False)
+    records, took = acknowledged() - before, (now() - started) / 1e9
+    return records / took, (cpu_seconds() - used) / records * 1e6
+
+
+def cpu_seconds() -> float:
+    """Of this process and those that it started, but for the broker."""
+    every = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    return sum(sum(each.cpu_times()[:2]) for each in every if each.name() != "java")
 
 
 class Plain(threading.Thread):
@@ -112,11 +131,9 @@ class Plain(threading.Thread):
             self.records += RECORDS
 
 
-def without_history(
-    deployment: ProcessDeployment, first: int, clients: int, seconds: float
-) -> float:
-    """Records per second that plain loops committed."""
-    threads = [Plain(deployment.clusters["A"].bootstrap, first + n) for n in range(clients)]
+def plain(bootstrap: str, first: int, clients: int, seconds: float) -> Figure:
+    """Of plain loops, by the records that they committed."""
+    threads = [Plain(bootstrap, first + n) for n in range(clients)]
     for thread in threads:
         thread.start()
     until(
@@ -124,14 +141,12 @@ def without_history(
         within=60,
         what="every plain producer's first transaction",
     )
-    before, started = sum(t.records for t in threads), now()
-    pause(seconds, lambda: False)
-    records, took = sum(t.records for t in threads) - before, (now() - started) / 1e9
+    figure = measured(lambda: sum(t.records for t in threads), seconds)
     for thread in threads:
         thread.stopping.set()
     for thread in threads:
         thread.join(60)
-    return records / took
+    return figure
 
 
 def main() -> None:
@@ -153,12 +168,14 @@ def main() -> None:
         schedule=(),
     )
     run = Run.begun(scenario, "process")
-    on: list[float] = []
-    off: list[float] = []
+    figures: dict[str, list[Figure]] = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="linkflap-history-") as folder:
         writer = RunWriter(Path(folder) / "run", run)
         names = ClientNames()
-        with deploy(topology, folder=Path(folder) / "clusters", recorder=writer) as deployment:
+        wire = WireRecording(root=Path(folder) / "wire", topics=frozenset({TOPIC}))
+        with deploy(
+            topology, folder=Path(folder) / "clusters", recorder=writer, wire=wire
+        ) as deployment:
             admin = AdminClient({"bootstrap.servers": deployment.clusters["A"].bootstrap})
             admin.create_topics(
                 [
@@ -170,49 +187,70 @@ def main() -> None:
                     )
                 ]
             )[TOPIC].result(timeout=60)
+            paths = {
+                "off": deployment.clusters["A"].bootstrap,
+                "wire": deployment.recorders["A"].bootstrap,
+            }
             # warms up the JIT compiler of the broker
             with_history(deployment, writer, names, asked.clients, 1.0)
-            for number in range(asked.rounds):
+            for number in range(asked.rounds * len(HOW)):
+                at, turn = divmod(number, len(HOW))
+                how = HOW[(at + turn) % len(HOW)]  # another one is first in each round
                 first = 1000 + number * asked.clients
-                # alternates which of the two runs first
-                for recorded in (True, False) if number % 2 else (False, True):
-                    if recorded:
-                        on.append(
-                            with_history(deployment, writer, names, asked.clients, asked.seconds)
-                        )
-                    else:
-                        off.append(without_history(deployment, first, asked.clients, asked.seconds))
+                figures[how].append(
+                    with_history(deployment, writer, names, asked.clients, asked.seconds)
+                    if how == "client"
+                    else plain(paths[how], first, asked.clients, asked.seconds)
+                )
         writer.close("finished")
-    report(on, off, asked.clients)
+    report(figures, asked.clients)
 
 
-def report(on: list[float], off: list[float], clients: int) -> None:
-    """Prints one JSON document: the medians, their ratio, and the spread of the ratios of
+def report(figures: Mapping[str, Sequence[Figure]], clients: int) -> None:
+    """Prints one JSON document: the medians, their ratios, and the spread of the ratios of
     neighbouring rounds."""
-    ratios = sorted(a / b for a, b in zip(on, off, strict=True))
-    ratio = statistics.median(on) / statistics.median(off)
-    figures = {
-        "benchmark": "history",
-        "clients": clients,
-        "rounds": len(on),
-        "records_per_second": {
-            "on": round(statistics.median(on)),
-            "off": round(statistics.median(off)),
-        },
-        "transactions_per_second": {
-            "on": round(statistics.median(on) / RECORDS, 1),
-            "off": round(statistics.median(off) / RECORDS, 1),
-        },
-        "ratio": round(ratio, 3),
-        "ratio_of_rounds": {
-            "lowest": round(ratios[0], 3),
-            "median": round(statistics.median(ratios), 3),
-            "highest": round(ratios[-1], 3),
-        },
-        "target": TARGET,
-        "met": ratio >= TARGET,
+    rates, costs = (
+        {how: statistics.median(each[n] for each in figures[how]) for how in HOW} for n in (0, 1)
+    )
+    print(
+        json.dumps(
+            {
+                "benchmark": "history",
+                "clients": clients,
+                "rounds": len(figures["off"]),
+                "records_per_second": {how: round(rate) for how, rate in rates.items()},
+                "transactions_per_second": {
+                    how: round(rate / RECORDS, 1) for how, rate in rates.items()
+                },
+                "cpu_seconds_per_million_records": {
+                    how: round(cost, 1) for how, cost in costs.items()
+                },
+                "ratios": [
+                    ratio(figures, *pair)
+                    for pair in (("client", "off"), ("wire", "off"), ("wire", "client"))
+                ],
+                "target": TARGET,
+                "met": rates["client"] / rates["off"] >= TARGET,
+            },
+            indent=1,
+        )
+    )
+
+
+def ratio(figures: Mapping[str, Sequence[Figure]], one: str, other: str) -> Mapping[str, object]:
+    """Of the rates, and of the CPU seconds: lowest, median and highest of the rounds."""
+    pairs = list(zip(figures[one], figures[other], strict=True))
+    found = {
+        name: sorted(mine[n] / theirs[n] for mine, theirs in pairs)
+        for n, name in enumerate(("records_per_second", "cpu_seconds"))
     }
-    print(json.dumps(figures, indent=1))
+    return {
+        "of": f"{one} to {other}",
+        **{
+            name: [round(each, 3) for each in (of[0], statistics.median(of), of[-1])]
+            for name, of in found.items()
+        },
+    }
 
 
 if __name__ == "__main__":
