@@ -35,7 +35,7 @@ from linkflap.harness.model.wait import now, pause, until
 from linkflap.harness.runtimes.process import deploy
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import Connection
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 from linkflap.topologies import parse
 
 TOPIC = "A.records"

@@ -37,7 +37,7 @@ from linkflap.harness.model.protocols import FaultWorld, MirrorStage, ReportsSta
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import TopicPartition, is_data_topic
 from linkflap.harness.model.wait import now
-from linkflap.harness.wire.offsets import Bound, answered_bounds, leader_epochs, quiet
+from linkflap.harness.wire.librdkafka import Bound, answered_bounds, leader_epochs, quiet
 
 ANSWERS_WITHIN: Final = 2.0
 _REBALANCING: Final = (

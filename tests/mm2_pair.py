@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.protocols import Deployment, Mirror
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 from tests.events import Rows
 from tests.shadows import TOPIC, TOPIC_PARTITIONS, make_topic
 

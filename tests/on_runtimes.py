@@ -26,7 +26,7 @@ from linkflap.harness.runtimes.disks import SlowDisk, SmallDisk
 from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import Connection
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 from linkflap.topologies import parse
 from tests.waiting import eventually
 

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.runtimes.kraft.secrets import Authority
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 from tests.waiting import eventually
 
 READER, PASSWORD = "reader", "a word, with = and spaces"

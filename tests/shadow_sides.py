@@ -23,7 +23,7 @@ from linkflap.harness.model.scenario import MirrorSpec, Option
 from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 from tests.shadows import SAME, TOPIC, TOPIC_PARTITIONS, Events, Writer, drained, ends, headers
 from tests.waiting import eventually
 

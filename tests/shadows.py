@@ -21,7 +21,7 @@ from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Broker, Cluster, Deployment, Mirror
 from linkflap.harness.model.scenario import MirrorSpec, Option
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
+from linkflap.harness.wire.librdkafka import Bound, answered_bounds, quiet
 from tests.events import Rows
 from tests.waiting import eventually
 

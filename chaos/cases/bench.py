@@ -48,7 +48,7 @@ from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import probe
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
-from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
+from linkflap.harness.wire.librdkafka import Bound, answered_bounds, quiet
 from linkflap.topologies import parse
 
 if TYPE_CHECKING:

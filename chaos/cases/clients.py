@@ -26,8 +26,8 @@ from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.kraft.installation import Installation
 from linkflap.harness.wire import messages
+from linkflap.harness.wire.librdkafka import quiet
 from linkflap.harness.wire.messages import Error, Message
-from linkflap.harness.wire.offsets import quiet
 
 LOG: Final = logging.getLogger("linkflap.cases.librdkafka")
 """The log for librdkafka's messages about fatal errors, which cases provoke on purpose."""

@@ -40,7 +40,7 @@ from linkflap.chaos.cases.wire import WireTransactional, record_batch
 from linkflap.harness.model.history import Isolation
 from linkflap.harness.model.wait import pause
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 from linkflap.harness.wire.requests import fetch
 
 TIMEOUT: Final = 1.5

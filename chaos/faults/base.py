@@ -17,7 +17,7 @@ from linkflap.harness.model.scenario import FaultSpec, Option, Scenario
 from linkflap.harness.model.texts import nearest
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 
 T = TypeVar("T")
 

@@ -41,7 +41,7 @@ from linkflap.harness.model.topology import Topology, is_data_topic
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import faketime, probe
 from linkflap.harness.runtimes.disks import SlowDisk, SmallDisk
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 
 ANSWERS_WITHIN: Final = 10.0
 UNANSWERED_WITHIN: Final = 1.0

@@ -35,8 +35,8 @@ from linkflap.harness.model.wait import now
 from linkflap.harness.wire import requests
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import AnyOf
+from linkflap.harness.wire.librdkafka import answered_bounds, quiet
 from linkflap.harness.wire.messages import Error
-from linkflap.harness.wire.offsets import answered_bounds, quiet
 from linkflap.harness.wire.requests import PREFERRED, UNCLEAN
 
 MOVES_WITHIN: Final = 30.0

@@ -37,7 +37,7 @@ from linkflap.harness.model.threads import side_by_side
 from linkflap.harness.model.topology import TopicPartition, Topology, is_data_topic
 from linkflap.harness.model.wait import now, patient, until
 from linkflap.harness.runtimes import probe
-from linkflap.harness.wire.offsets import answered_bounds, bounds, quiet
+from linkflap.harness.wire.librdkafka import answered_bounds, bounds, quiet
 
 
 def link_reason(target: str, topology: Topology) -> str | None:

@@ -27,7 +27,7 @@ from linkflap.harness.model.protocols import Bite, FaultWorld, Mirror, ReportsGi
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import RECREATED, is_data_topic, topic_name
 from linkflap.harness.model.wait import patient, until
-from linkflap.harness.wire.offsets import answered_bounds, quiet
+from linkflap.harness.wire.librdkafka import answered_bounds, quiet
 
 OLD: Final = 20
 

@@ -27,7 +27,7 @@ from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.history import LARGEST, Bounds, Watermark
 from linkflap.harness.model.protocols import Broker, Cluster, is_running
 from linkflap.harness.model.topology import TopicPartition
-from linkflap.harness.wire.offsets import answered_bounds, quiet
+from linkflap.harness.wire.librdkafka import answered_bounds, quiet
 
 METADATA: Final = "__cluster_metadata"
 _ASK_SECONDS: Final = 5.0

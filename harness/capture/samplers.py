@@ -55,7 +55,7 @@ from linkflap.harness.model.wait import now, until
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import Connection
-from linkflap.harness.wire.offsets import quiet, settings_on_topics
+from linkflap.harness.wire.librdkafka import quiet, settings_on_topics
 from linkflap.harness.wire.requests import EARLIEST, LATEST, replica_offsets
 
 INTERVAL: Final = 1.0

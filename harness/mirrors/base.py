@@ -14,7 +14,7 @@ from linkflap.harness.model.events import MirrorCrashed, MirrorStarted, Truncati
 from linkflap.harness.model.protocols import Deployment, FailoverKind, Recorder
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import CANARY, LinkSpec, TopicPartition, topic_name
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 
 
 class MirrorBase:

@@ -58,7 +58,7 @@ from linkflap.harness.model.topology import (
 )
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution.kafka import brokers_alone
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 
 _BATCH: Final = 5000
 _TRACE: Final = 4000

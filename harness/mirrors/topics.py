@@ -40,7 +40,7 @@ from linkflap.harness.model.topology import (
     topic_name,
 )
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import bounds, quiet, settings_on_topics
+from linkflap.harness.wire.librdkafka import bounds, quiet, settings_on_topics
 
 _SECONDS: Final = 20.0
 PATIENCE: Final = 60.0

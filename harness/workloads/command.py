@@ -36,7 +36,7 @@ from linkflap.harness.model.topology import (
 )
 from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import RunWriter
-from linkflap.harness.wire.offsets import Bound, bounds, quiet
+from linkflap.harness.wire.librdkafka import Bound, bounds, quiet
 from linkflap.harness.workloads import COMMAND_OPTIONS, jvms
 from linkflap.harness.workloads.client import value_of
 from linkflap.harness.workloads.crew import Producers, WorkloadProgress

@@ -25,8 +25,8 @@ from linkflap.harness.rundir import RunReader, process_logs
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import Connection
+from linkflap.harness.wire.librdkafka import quiet
 from linkflap.harness.wire.messages import Error
-from linkflap.harness.wire.offsets import quiet
 
 IN_SYNC_WITHIN: Final = 30.0
 MEMORY: Final = 600 << 20

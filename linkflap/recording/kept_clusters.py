@@ -50,8 +50,8 @@ from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.rundir import EventLog, Run, RunWriter, process_logs, write_whole
 from linkflap.harness.wire.access import NoAnswer, access_to, host_and_port
+from linkflap.harness.wire.librdkafka import quiet, settings_on_topics
 from linkflap.harness.wire.messages import Error
-from linkflap.harness.wire.offsets import quiet, settings_on_topics
 from linkflap.harness.wire.peer import BlockingConnection
 from linkflap.harness.wire.requests import new_producer
 from linkflap.harness.workloads import jvms

@@ -54,8 +54,8 @@ from linkflap.harness.rundir.files import is_full, unwritable
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import Connection
+from linkflap.harness.wire.librdkafka import answered_bounds, quiet
 from linkflap.harness.wire.messages import Error
-from linkflap.harness.wire.offsets import answered_bounds, quiet
 from linkflap.harness.workloads import relay
 from linkflap.harness.workloads.command import Command
 from linkflap.harness.workloads.crew import Crew, Producers, Readers, ShareGroup

@@ -28,7 +28,7 @@ from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.rundir import RunReader
 from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
 from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyProcess
-from linkflap.harness.wire.offsets import bounds, quiet
+from linkflap.harness.wire.librdkafka import bounds, quiet
 from tests.command_line import environment, start
 from tests.command_line import linkflap as command
 from tests.integration.test_secured import leaks

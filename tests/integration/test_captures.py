@@ -36,7 +36,7 @@ from linkflap.harness.model.topology import (
 )
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.runtimes.process import deploy
-from linkflap.harness.wire.offsets import answered_bounds, bounds, quiet
+from linkflap.harness.wire.librdkafka import answered_bounds, bounds, quiet
 from linkflap.topologies import parse
 from tests.on_runtimes import QUIET, Events
 from tests.scenarios import scenario_of

@@ -23,7 +23,7 @@ from linkflap.chaos.cases.results import STORED, load, tallies
 from linkflap.chaos.cases.runner import Benches, run_case
 from linkflap.cli.commands import linkflap
 from linkflap.harness.model.protocols import Broker, Deployment
-from linkflap.harness.wire.offsets import answered_bounds, quiet
+from linkflap.harness.wire.librdkafka import answered_bounds, quiet
 from tests.command_line import ran
 from tests.shadows import TOPIC, make_topic
 from tests.waiting import eventually

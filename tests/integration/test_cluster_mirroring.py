@@ -43,7 +43,7 @@ from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes import runtime
 from linkflap.harness.runtimes.distribution.cluster_mirroring import generation, lacking
 from linkflap.harness.runtimes.distribution.kafka import look_for
-from linkflap.harness.wire.offsets import bounds, quiet, settings_on_topics
+from linkflap.harness.wire.librdkafka import bounds, quiet, settings_on_topics
 from linkflap.topologies import parse
 from tests.waiting import eventually
 

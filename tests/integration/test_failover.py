@@ -18,7 +18,7 @@ from linkflap.harness.model.errors import FaultError
 from linkflap.harness.model.protocols import Deployment, FaultWorld, Mirror
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.model.wait import now
-from linkflap.harness.wire.offsets import bounds, quiet
+from linkflap.harness.wire.librdkafka import bounds, quiet
 from tests.shadows import TOPIC, TOPIC_PARTITIONS, drained, ends, make_topic, own_write, shadow
 from tests.waiting import eventually
 

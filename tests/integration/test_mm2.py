@@ -17,7 +17,7 @@ from linkflap.harness.mirrors.mm2 import ConnectProgress
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Deployment, Mirror
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import bounds, quiet
+from linkflap.harness.wire.librdkafka import bounds, quiet
 from tests.events import Rows
 from tests.mm2_pair import mirrored
 from tests.shadows import TOPIC, TOPIC_PARTITIONS, drained, read

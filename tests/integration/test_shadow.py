@@ -20,7 +20,7 @@ from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.partition import WINDOW_BYTES
 from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.wire.offsets import answered_bounds, quiet
+from linkflap.harness.wire.librdkafka import answered_bounds, quiet
 from tests.events import Rows
 from tests.shadows import (
     SAME,

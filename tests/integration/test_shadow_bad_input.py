@@ -20,7 +20,7 @@ from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.mirrors.shadow.settings import JOURNAL
 from linkflap.harness.model.errors import InputError, LinkflapError, SetupError
 from linkflap.harness.model.protocols import Cluster, Deployment
-from linkflap.harness.wire.offsets import bounds, quiet
+from linkflap.harness.wire.librdkafka import bounds, quiet
 from tests.on_runtimes import deployed
 from tests.shadow_sides import Shadowed, shadow
 from tests.shadows import TOPIC, TOPIC_PARTITIONS, headers

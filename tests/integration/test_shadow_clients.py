@@ -14,7 +14,7 @@ from linkflap.harness.machine.java import java_for
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.runtimes.distribution.kafka import kafka
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 from tests.command_line import ran
 from tests.shadows import TOPIC, Writer, drained, ends, make_topic, shadow, stray
 from tests.waiting import eventually

@@ -19,7 +19,7 @@ from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.model.protocols import Deployment, Mirror
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.threads import side_by_side
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 from tests import shadows
 from tests.events import Rows as Events
 from tests.shadow_sides import (

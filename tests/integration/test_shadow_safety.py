@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from linkflap.harness.mirrors.shadow.journal import PAUSE_AT
 from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.protocols import Deployment
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 from tests import shadows
 from tests.events import Rows
 from tests.on_runtimes import active_controller, deployed, pending

@@ -21,7 +21,7 @@ from linkflap.harness.mirrors.shadow.destination.client import Destination
 from linkflap.harness.mirrors.shadow.journal import PAUSE_AT, Journal
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.protocols import Broker, Deployment
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 from linkflap.recording.kept_clusters import align_producer_ids
 from tests.events import Rows
 from tests.on_runtimes import active_controller

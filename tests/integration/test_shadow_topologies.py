@@ -16,7 +16,7 @@ from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.threads import side_by_side
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 from tests.events import Rows
 from tests.shadows import (
     SAME,

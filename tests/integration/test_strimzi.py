@@ -35,7 +35,7 @@ from linkflap.harness.model.events import FaultBite, of_kind
 from linkflap.harness.model.protocols import Broker, Deployment
 from linkflap.harness.model.security import security_of
 from linkflap.harness.rundir import RunReader
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 from tests.integration.test_secured import leaks
 
 RECIPE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "attach" / "strimzi"

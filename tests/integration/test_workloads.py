@@ -20,7 +20,7 @@ from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.payload import process_of
 from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import RunReader
-from linkflap.harness.wire.offsets import bounds, quiet
+from linkflap.harness.wire.librdkafka import bounds, quiet
 from tests.waiting import eventually
 from tests.workload_rig import PARTITIONS, TOPIC, Log, Rig
 

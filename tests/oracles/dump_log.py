@@ -30,7 +30,7 @@ from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.kraft.installation import broker_command
 from linkflap.harness.runtimes.process import install
-from linkflap.harness.wire.offsets import bounds, quiet
+from linkflap.harness.wire.librdkafka import bounds, quiet
 from linkflap.spark_verify.checks.log_model import logs
 from linkflap.spark_verify.facts.view import Batches, Records, Replica
 

@@ -47,7 +47,7 @@ from linkflap.chaos.cases.clients import (
 )
 from linkflap.chaos.faults.leaders import reordered
 from linkflap.harness.model.protocols import Broker
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 
 ADDS_WITHIN: Final = 0.002
 """Seconds after produce() in which librdkafka sends AddPartitionsToTxn: its timer is 1 ms."""

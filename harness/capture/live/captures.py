@@ -35,8 +35,8 @@ from linkflap.harness.model.protocols import Cluster, Deployment, is_running
 from linkflap.harness.model.topology import TopicPartition, is_data_topic
 from linkflap.harness.rundir import RunWriter
 from linkflap.harness.wire.access import AuthenticationRefused, Unanswered, access_to
+from linkflap.harness.wire.librdkafka import quiet, settings_on_topics
 from linkflap.harness.wire.messages import Error
-from linkflap.harness.wire.offsets import quiet, settings_on_topics
 
 _RATE: Final = 20e6
 """Bytes a second that are fetched at most: others use these clusters too."""

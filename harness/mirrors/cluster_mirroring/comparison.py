@@ -29,7 +29,7 @@ from linkflap.harness.mirrors.topics import NOT_COPIED, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.events import ComparedTopic, TopicsCompared
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import settings_on_topics
+from linkflap.harness.wire.librdkafka import settings_on_topics
 
 _SECONDS: Final = 10.0
 _MADE: Final = (

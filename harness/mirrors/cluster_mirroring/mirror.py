@@ -65,7 +65,7 @@ from linkflap.harness.model.topology import (
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.kafka import kafka
-from linkflap.harness.wire.offsets import bounds, quiet
+from linkflap.harness.wire.librdkafka import bounds, quiet
 
 STOPPING: Final = "STOPPING"
 NEVER_MIRRORED: Final = "NEVER_MIRRORED"

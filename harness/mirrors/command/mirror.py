@@ -59,7 +59,7 @@ from linkflap.harness.model.topology import (
     topic_pattern,
 )
 from linkflap.harness.model.wait import until
-from linkflap.harness.wire.offsets import Bound, bounds, quiet
+from linkflap.harness.wire.librdkafka import Bound, bounds, quiet
 
 _BATCH: Final = 5000
 _ASK: Final = 2.0

@@ -59,7 +59,7 @@ from linkflap.harness.model.topology import (
 from linkflap.harness.model.wait import patient, until
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import AnyOf, Connections
-from linkflap.harness.wire.offsets import bounds, quiet
+from linkflap.harness.wire.librdkafka import bounds, quiet
 from linkflap.harness.wire.requests import LATEST, replica_offsets
 
 FAILOVER_SECONDS: Final = 150.0

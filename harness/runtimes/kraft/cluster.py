@@ -43,7 +43,7 @@ from linkflap.harness.runtimes.kraft.installation import (
     format_log_dir,
     fresh_id,
 )
-from linkflap.harness.wire.offsets import quiet
+from linkflap.harness.wire.librdkafka import quiet
 
 if TYPE_CHECKING:
     from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets

@@ -1,5 +1,5 @@
-"""The log start and end of partitions, and the settings of topics, read with confluent-kafka's
-admin client.
+"""librdkafka's clients (confluent-kafka) as the harness uses them: their settings, and the bounds
+of logs and settings of topics that its admin client reads.
 
 A caller that lists the same partitions repeatedly creates one AdminClient and keeps it.
 """
