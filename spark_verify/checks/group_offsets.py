@@ -86,11 +86,7 @@ def checkpoints(
         for g in view.groups
         if g.group == group and g.cluster == there and g.time < promotion.fault_time
     ]
-    marks = view.watermarks.get(there)
-    marks = marks.with_high_watermark() if marks is not None else None
-    reached = (
-        np.maximum.accumulate(marks.high_watermark) if marks is not None else np.empty(0, np.int64)
-    )
+    times, reached = _high_watermarks(view, there)
     ours = destination.records
     mirrored = _mirrored(destination, promotion)
     highest = -1
@@ -98,7 +94,7 @@ def checkpoints(
         evidence = {"group": group, "committed": row.offset, "time": row.time}
         if row.offset < highest:
             yield _went_back(view, promotion, row, evidence | {"before": highest})
-        after = int(np.searchsorted(marks.time, row.time)) if marks is not None else 0
+        after = int(np.searchsorted(times, row.time))
         end = int(reached[after]) if after < len(reached) else promotion.offset
         if row.offset > end:
             more = {"high_watermark": end}
@@ -109,6 +105,15 @@ def checkpoints(
             more = {"records": len(ahead), "uid": int(ours.uid[ahead[0]])}
             yield Found.at("checkpoint-ahead", there, ours.offset[ahead[0]], **(evidence | more))
         highest = max(highest, row.offset)
+
+
+def _high_watermarks(view: PartitionView, cluster: str) -> tuple[Ints, Ints]:
+    """The times of the samples of a cluster, and the highest high watermark until each."""
+    marks = view.watermarks.get(cluster)
+    if marks is None:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    marks = marks.with_high_watermark()
+    return marks.time, np.maximum.accumulate(marks.high_watermark)
 
 
 def _mirrored(destination: Log, promotion: LogPromotion) -> Ints:
