@@ -154,7 +154,7 @@ class _Logs:
         return cls(names=names, gone=gone)
 
     def lacking(self, batch: SendGroup, cluster: str) -> str:
-        """What a batch is that no log has."""
+        """The identity of a batch that no log has."""
         if not batch.acks:
             return "an unacknowledged batch that no log has"
         gone = self.gone.get((cluster, batch.topic, batch.partition), 0)

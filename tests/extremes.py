@@ -196,7 +196,7 @@ Change = Callable[[bytes], bytes]
 
 
 def changes(name: str, content: bytes, times: Sequence[int]) -> Strategy:
-    """What one file of a run directory may become."""
+    """The possible contents of one file of a run directory."""
     folder, last = name.split("/")[0], name.split("/")[-1]
     if last.endswith(".log"):
         return st.lists(batches(), min_size=1, max_size=3).map(

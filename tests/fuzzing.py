@@ -122,7 +122,7 @@ def read_one(directory: Directory, planned: RunPlan, rng: random.Random) -> str:
 
 
 def judged(root: Path) -> Judgement:
-    """What `verify` does, in this process and without Spark."""
+    """Does the work of `verify` in this process and without Spark."""
     checks = with_inputs(root, checks_of(root))
     planned = with_needed_records(plan(root), checks)
     groups: dict[tuple[Any, ...], list[pa.RecordBatch]] = defaultdict(list)
@@ -153,8 +153,8 @@ SHARDS: Final = ("0-2", "1-2")
 
 
 def suited(root: Path) -> None:
-    """What `suite --resume`, `--after` and `suite merge` read of the shards of a suite; a replay is
-    a run without a verdict."""
+    """Reads the shards of a suite like `suite --resume`, `--after` and `suite merge`; a replay is a
+    run without a verdict."""
     for name in SHARDS:
         with contextlib.suppress(InputError):
             folder = suite.resumed_plan(root / name, allow_commands=False)
@@ -193,7 +193,7 @@ def _nothing(text: str) -> None:
 
 
 def copied(root: Path) -> RunPlan:
-    """What `verify --logs` reads of two copied log directories, up to the checks."""
+    """Reads two copied log directories like `verify --logs`, up to the checks."""
     run = root.with_name(root.name + "-run")
     shutil.rmtree(run, ignore_errors=True)
     asked = LogsRequest(
@@ -221,7 +221,7 @@ def _kept(judgement: Judgement, rows: Sequence[FindingRow], root: Path) -> Judge
 
 @dataclass(slots=True)
 class Outcome:
-    """What came out of some inputs."""
+    """The results of some inputs."""
 
     counts: Counter[str] = field(default_factory=Counter)
     crashed: Counter[str] = field(default_factory=Counter)

@@ -155,7 +155,7 @@ class Wire:
         return rows
 
     def sends(self) -> Sequence[Send]:
-        """What the judge has of them."""
+        """The judge's view of the rows."""
         gathered = PartitionRows()
         for batch in history_rows(self.writer.root, "operations"):
             gathered.add(batch)

@@ -120,8 +120,8 @@ def properties(
 
 
 def state_of(bootstrap: str) -> dict[str, object]:
-    """What a client could have changed: topics with the size of their configuration, ACLs, users'
-    groups, and the ends of every partition."""
+    """Everything that a client could have changed: topics with the size of their configuration,
+    ACLs, users' groups, and the ends of every partition."""
     admin = AdminClient(quiet(bootstrap))
     found: dict[str, object] = {}
 

@@ -128,7 +128,7 @@ class Rig:
 
 
 def read_log(bootstrap: str, isolation: str) -> Log:
-    """What a plain consumer reads: partition -> offset -> uid."""
+    """The records that a plain consumer reads: partition -> offset -> uid."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

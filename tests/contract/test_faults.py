@@ -1,5 +1,5 @@
-"""What every registered fault must do: document itself, refuse wrong targets, report its bite
-truthfully, heal safely."""
+"""The contract of every registered fault: it documents itself, refuse wrong targets, report its
+bite truthfully, heal safely."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _MUTATIONS: Final = tuple(CATALOGUE.values())
 NOT_THERE: Final = (
     NothingToChange, StopIteration, LookupError, ValueError, AssertionError, FileNotFoundError,
 )  # fmt: skip
-"""What a change raises for a run that has nothing for it to change."""
+"""A change raises this for a run that has nothing to change."""
 
 
 def random_run(seed: int, changes: Sequence[int] = range(7)) -> tuple[Made, list[Afterwards], str]:
@@ -373,7 +373,7 @@ def swap_batches(made: Made, rng: Random) -> None:
 
 
 def keep_tail(made: Made, rng: Random) -> None:
-    """What was to be truncated is back, and the newer batches are not there."""
+    """The batches that were to be truncated are back, and the newer ones are missing."""
     earlier = [key for key in made.logs if key.moment != made.moment(key.cluster)]
     key = rng.choice(earlier)
     log = made.logs[key].entries

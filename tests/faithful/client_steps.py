@@ -1,5 +1,5 @@
-"""What clients and mirrors do between faults, and how they finish. All of it takes time of the
-world's one clock.
+"""Steps of clients and mirrors between faults, and at the end. All of it takes time of the world's
+one clock.
 
 Producers are killed between a request and its return, so that the outcome is only in the log. The
 successor, with the same transactional id, aborts an open transaction. A commit that was already

@@ -190,7 +190,7 @@ class Producer:
         self.writing = None
 
     def _mark(self, ends: int) -> None:
-        """What the cluster does at a request to end the transaction."""
+        """The cluster's steps at a request to end the transaction."""
         assert self.writing is not None
         self.notes.ended[self.writing.row.number] = self.clock.now
         marker_epoch = self.epoch + (1 if self.version == 2 else 0)
@@ -206,8 +206,8 @@ class Producer:
             self._cluster().transactional[self.name][1] = marker_epoch
 
     def killed(self, *, asked: bool) -> None:
-        """Its process is killed and writes no more rows. `asked`: a commit was requested, and the
-        cluster carries it out."""
+        """The client's process is killed and writes no more rows. `asked`: a commit was requested,
+        and the cluster carries it out."""
         if asked:
             self.clock.tick(1, 3)
             self._mark(COMMIT)

@@ -188,7 +188,7 @@ def uids_of(entries: Iterable[Entry]) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class States:
-    """What became of every batch of a log: plain, committed, aborted, open; and the offset of its
+    """The outcome of every batch of a log: plain, committed, aborted, open; and the offset of its
     marker."""
 
     state: Mapping[int, str]

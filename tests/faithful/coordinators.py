@@ -1,5 +1,5 @@
-"""What coordinators write into Kafka's own topics: the states of transactional ids (KIP-98), and
-the commits of groups.
+"""Records of coordinators in Kafka's own topics: the states of transactional ids (KIP-98), and the
+commits of groups.
 
 The formats are Kafka's message definitions (TransactionLogKey and -Value, OffsetCommitKey and
 -Value), written again without code of `harness.log`.

@@ -322,7 +322,7 @@ def _synced(link: Link, group: str, spots: list[Spot]) -> dict[Spot, int]:
 
 
 def _last_moments(world: World, link: Link, *, forced: bool) -> None:
-    """What clients and the mirror do directly before a failover."""
+    """Steps of clients and the mirror directly before a failover."""
     if not forced:
         all_finish(world)
         return
@@ -379,7 +379,7 @@ def reverse(world: World, parted: Mapping[Spot, int]) -> None:
 
 
 def _meanwhile(world: World, cluster: Cluster) -> None:
-    """What readers and samplers of one cluster observe now."""
+    """Observations of readers and samplers of one cluster, now."""
     for reader in world.readers:
         if reader.cluster is cluster and world.rng.random() < 0.7:
             reader.poll(world.rng, everything=world.rng.random() < 0.5)

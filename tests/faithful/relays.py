@@ -58,8 +58,8 @@ class Relay:
             self.reader.assign(self.reader.cluster, before)
 
     def killed(self, rng: Random, *, asked: bool, appended: bool) -> None:
-        """Its process is killed during a transaction; `asked`: its commit was already requested. A
-        successor begins at the group's committed offsets."""
+        """The relay's process is killed during a transaction; `asked`: its commit was already
+        requested. A successor begins at the group's committed offsets."""
         got = [f for f in self.reader.poll(rng, commits=False) if f.runs]
         if got:
             self._begin(got, rng, "commit")

@@ -1,4 +1,4 @@
-"""What a story is about: a function of its seed, except for options that the caller sets."""
+"""The specification of a story: a function of its seed, except for options that the caller sets."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def spec(seed: int, **wanted: object) -> Spec:
 
 
 def _ended(drawn_spec: Spec, rng: Random, wanted: Mapping[str, object]) -> Spec:
-    """What happens to sessions and open transactions when clusters are given up and taken back."""
+    """The fate of sessions and open transactions when clusters are given up and taken back."""
     outlives, dying, late = (rng.random() < chance for chance in (0.6, 0.4, 0.5))
     drawn = {
         "outlives": outlives and drawn_spec.shape == "round-trip",

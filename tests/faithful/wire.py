@@ -29,7 +29,7 @@ from tests.faithful.observers import Written
 from tests.faithful.spec import TOPIC, Spec
 
 Step = tuple[int, Callable[[], None]]
-"""What happens on the wire, and when."""
+"""A time, and the function that makes the requests or answers of that time."""
 PROGRAM: Final = WorkloadSpec(
     kind="command",
     home="A",

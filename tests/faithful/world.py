@@ -29,7 +29,7 @@ from tests.faithful.spec import GROUP, OUTPUTS, TOPIC, Spec
 
 _BEGAN: Final = 1_800_000_000 * SECOND
 KEYS, TOMBSTONES, VALUE_SIZE = 10, 0.1, 9
-"""What clients write: few keys, so that records replace each other."""
+"""The clients' records: few keys, so that records replace each other."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class World:
 
 
 def values_of(seed: int) -> Values:
-    """What clients write in a story that was recorded."""
+    """The clients' records in a story that was recorded."""
     return Values(seed, VALUE_SIZE, keys=KEYS, tombstones=TOMBSTONES)
 
 

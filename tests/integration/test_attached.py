@@ -40,7 +40,7 @@ DENIED: Mapping[Principal, str] = {
     "reader": r"WRITE on transactional ids that begin with linkflap\.",
     "client": r"CREATE on topic linkflap\.in-use\.internal",
 }
-"""Who may not run linkflap, and what the cluster denies first."""
+"""Principals that may not run linkflap, each with the first thing that the cluster denies."""
 KAFKAS = ("__consumer_offsets", "__transaction_state")
 
 
@@ -111,7 +111,7 @@ def contents(deployment: Deployment) -> Contents:
 
 @contextmanager
 def first_copies_deleted(deployment: Deployment) -> Iterator[None]:
-    """Somebody deletes the first copies on B, once there are some."""
+    """Deletes the first copies on B, once there are some."""
     client, over = admin(deployment, "B"), threading.Event()
 
     beginning = KafkaPartition("A.orders", 0, 100)
@@ -166,7 +166,7 @@ def test_deleted_topics_of_the_run_are_found_and_other_topics_untouched(
 
 @contextmanager
 def all_gone_afterwards(deployment: Deployment) -> Iterator[None]:
-    """What is on the clusters at the end is what was there before."""
+    """The clusters have the same content at the end as before."""
     used_by_others(deployment)
     before = contents(deployment)
     yield

@@ -173,8 +173,8 @@ def bytes_that_change_between_two_fetches_are_an_event(
 
 
 def fetched_are_the_bytes_on_disk(deployment: Deployment, writer: RunWriter) -> None:
-    """Of a cluster to which nobody writes any more, what every broker gives by Fetch is what it has
-    on disk, byte for byte."""
+    """In a cluster without writers, the bytes that every broker gives by Fetch are those on its
+    disk."""
     Captures(deployment, writer).take("10-disk", "A")
     by_fetch = DiskOrFetchCaptures(deployment, writer, from_fetch=True)
     by_fetch.take("11-fetch", "A")

@@ -1,4 +1,4 @@
-"""What a user can get wrong, and what a machine can lack: one sentence that names the thing and
+"""Wrong input of a user, and machines that lack something: one sentence that names the thing and
 how to fix it, the right exit code, and nothing left behind. Through the real command line."""
 
 from __future__ import annotations

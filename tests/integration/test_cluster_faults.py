@@ -66,7 +66,7 @@ def spec(fault: str, target: str, **options: Option) -> FaultSpec:
 def bites_and_heals(
     deployment: Deployment, wanted: FaultSpec, meanwhile: Callable[[], None] = lambda: None
 ) -> Any:
-    """What the bite measured; the fault is healed."""
+    """The measurement of the bite; the fault is healed."""
     fault = FAULTS[wanted.fault](wanted, world(deployment))
     try:
         fault.inject()

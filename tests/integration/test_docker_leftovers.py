@@ -1,5 +1,4 @@
-"""Which containers belong to which harness and pytest worker, and what is left of them when it
-ends or dies."""
+"""Containers of each harness and pytest worker, and their leftovers when it ends or dies."""
 
 from __future__ import annotations
 

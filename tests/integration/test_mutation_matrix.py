@@ -129,8 +129,8 @@ HONESTLY_OPEN: tuple[tuple[str, str, dict[str, object]], ...] = (
         {"shape": "copied"},
     ),
 )
-"""What is unknown in a faithful run: check, the whole reason, and the required story. Everything
-else is a false alarm."""
+"""The unknowns of a faithful run: check, the whole reason, and the required story. Everything else
+is a false alarm."""
 
 
 def false_alarms(judgement: Judgement, drawn: Spec) -> list[str]:

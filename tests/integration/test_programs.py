@@ -427,7 +427,7 @@ def test_a_program_is_judged_by_what_crossed_the_wire(
 @pytest.mark.parametrize("name", SIX)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_real_clients_under_six_scenarios(tmp_path: Path, client: Build, name: str) -> None:
-    """What each client was promised, and given, holds (docs/clients.md)."""
+    """The promises and deliveries to each client hold (docs/clients.md)."""
     scenario = of_client(client, tmp_path / "programs", name)
     with shown_on() as progress:
         record(scenario, runtime="process", folder=tmp_path / "run", command="", progress=progress)
@@ -533,7 +533,7 @@ def without_a_fetch(folder: Path) -> Path:
 
 
 def wire_findings(folder: Path) -> set[tuple[str, str, str]]:
-    """What checks of acknowledgements examined and found of a run: finding, cluster, check."""
+    """The counts of the checks of acknowledgements in a run: finding, cluster, check."""
     return {
         (row.finding, row.cluster, row.check)
         for name in (*OF_WRITERS, *OF_READERS, "poll-continuity")

@@ -1,4 +1,4 @@
-"""What every runtime guarantees, on real clusters of the released Kafka: started, broken,
+"""The guarantees of every runtime, on real clusters of the released Kafka: started, broken,
 restarted, mixed, side by side."""
 
 from __future__ import annotations

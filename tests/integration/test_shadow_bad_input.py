@@ -1,5 +1,5 @@
-"""What a shadow refuses: one sentence that names the thing and how to fix it, the process ended,
-and B unchanged."""
+"""Input that a shadow refuses: one sentence that names the thing and how to fix it, the process
+ended, and B unchanged."""
 
 from __future__ import annotations
 

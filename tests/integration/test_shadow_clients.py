@@ -1,5 +1,5 @@
-"""What clients of B see while it is a mirror: Java's own tools, admins who create topics, and the
-group offsets that a shadow syncs."""
+"""Clients of B while it is a mirror: Java's own tools, admins who create topics, and the group
+offsets that a shadow syncs."""
 
 from __future__ import annotations
 

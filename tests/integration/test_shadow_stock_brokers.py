@@ -1,5 +1,5 @@
-"""What stock brokers do with a shadow's records: leader epochs, and producer ids that are kept or
-jump. Resets, and ids that come back, are cases: reset-on-stock-brokers, RS12-*-ids-on-a-chain."""
+"""Stock brokers with a shadow's records: leader epochs, and producer ids that are kept or jump.
+Resets, and ids that come back, are cases: reset-on-stock-brokers, RS12-*-ids-on-a-chain."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ PATTERNS = {"literal": "LITERAL", "prefix": "PREFIXED"}
 
 
 def kafka_user(cluster_admin: AdminClient, user: str) -> None:
-    """What Strimzi's user operator does with user.yaml."""
+    """Applies user.yaml as Strimzi's user operator does."""
     asked = yaml.safe_load((RECIPE / "user.yaml").read_text())["spec"]["authorization"]["acls"]
     bindings = [
         AclBinding(

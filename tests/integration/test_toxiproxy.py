@@ -285,7 +285,7 @@ def test_a_taken_port_is_named(echoing: Peer, ports: list[int], tmp_path: Path) 
 
 
 def noted(port: int) -> list[RestObject]:
-    """What this process has on the server with its API on this port."""
+    """The proxies of this process on the server whose API has this port."""
     return [made for made in ledger.own().made if made.server.url.endswith(f":{port}")]
 
 

@@ -124,7 +124,7 @@ def test_a_lost_record_that_its_leader_alone_acknowledged_is_found_unless_it_may
 
 
 def complaints(name: str, judgement: Judgement) -> Sequence[str]:
-    """What is wrong with the judgement of a mutation. An invalid run may have further findings."""
+    """The errors in the judgement of a mutation. An invalid run may have further findings."""
     mutation = CATALOGUE[name]
     found = wrong(mutation, judgement)
     invalid = mutation.verdict == "invalid"

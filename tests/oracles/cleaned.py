@@ -1,6 +1,6 @@
-"""What a log cleaner may have taken of what clients wrote (Kafka documentation, Log Compaction: the
-last value of each key is retained; a tombstone goes after delete.retention.ms; KIP-98: aborted
-records go).
+"""The records that a log cleaner may have taken (Kafka documentation, Log Compaction: the last
+value of each key is retained; a tombstone goes after delete.retention.ms; KIP-98: aborted records
+go).
 
 A record that is absent has a key only if another copy of it is left, or if its client makes keys
 from the seed: then all that is left of that client's records has the keys that the seed says.
@@ -35,7 +35,7 @@ class Written:
 
 
 def content(plain: Plain, uid: int) -> Content | None:
-    """What a record had, as any copy has it or the seed says; None where neither is known."""
+    """The content of a record, from any copy or the seed; None where neither is known."""
     copies = [p for r in plain.replicas for p in r.parts]
     for p in copies:
         if p.uid == uid >= 0:
@@ -118,7 +118,7 @@ def _judge(
 
 
 def _left(plain: Plain, log: PlainLog) -> tuple[Spots, list[int]]:
-    """What is left in a log, and the offsets of records whose keys are unknown."""
+    """The records that are left in a log, and the offsets of records whose keys are unknown."""
     named = {p.offset: p.key for p in log.parts}
     unnamed = []
     for record in log.records:
@@ -134,7 +134,8 @@ def _left(plain: Plain, log: PlainLog) -> tuple[Spots, list[int]]:
 def _later(
     plain: Plain, generation: PlainGeneration, log: PlainLog, left: Spots
 ) -> tuple[Spots, Spots]:
-    """What is left and replaces others, and what may once its transaction has ended."""
+    """The remaining records that replace others, and those that may once their transaction has
+    ended."""
     ended: Spots = []
     unended: Spots = []
 

@@ -1,5 +1,5 @@
-"""What Kafka's own dump-log tool (DumpLogSegments of the release) and its consumer say of files
-that a broker wrote, as plain values, and the writer of such files.
+"""The output of Kafka's own dump-log tool (DumpLogSegments of the release) and of its consumer, as
+plain values, and the writer of the files that they read.
 
 Its words are taken over as they are (`baseOffset`, `isvalid`, …): one dictionary of strings per
 line, so that a field that a release adds or drops is seen.

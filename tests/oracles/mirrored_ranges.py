@@ -17,7 +17,7 @@ from tests.oracles.promises import marker_at
 from tests.oracles.story import PlainGeneration, PlainMirroredRange, Story
 
 FAILOVERS = ("failover-planned", "failover-forced")
-"""They end a mirror."""
+"""The faults that end a mirror."""
 
 _ADDED = "partitions-added"
 

@@ -131,7 +131,7 @@ def _may(promise: Promise) -> bool:
 
 
 def _mirrored(plain: Plain, story: Story, generation: PlainGeneration) -> list[Written]:
-    """What came from clients of other clusters, where a mirror keeps offsets."""
+    """The records from clients of other clusters, where a mirror keeps offsets."""
     found: list[Written] = []
     for other in story.every() if plain.keeps else ():
         if other.cluster == generation.cluster:

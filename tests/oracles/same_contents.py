@@ -188,7 +188,7 @@ def _most(contents: list[int]) -> int:
 
 
 def _copying(plain: Plain, compared: Compared) -> tuple[_Copying, list[int]]:
-    """What came of which source, and at which offsets."""
+    """The copies of each source, and their offsets."""
     source, destination, over = compared.source, compared.destination, compared.mirrored_range
     came = [
         r

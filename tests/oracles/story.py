@@ -462,7 +462,7 @@ class Story:
         return self._by_log(generation, self._plain.reads)
 
     def polls(self, generation: PlainGeneration) -> list[Any]:
-        """What readers polled, and what members of share groups acquired."""
+        """The polls of readers, and the acquisitions of members of share groups."""
         acquired = [
             SimpleNamespace(**vars(r) | {"kind": "poll", "position": -1})
             for r in self._plain.shares

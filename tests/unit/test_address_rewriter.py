@@ -39,7 +39,7 @@ NONE = timedelta(0)
 
 
 def fed(frames: Frames, data: bytes) -> bytes:
-    """What passes once these bytes have come."""
+    """The bytes that pass once these bytes have come."""
     frames.feed(memoryview(data))
     return frames.taken()
 

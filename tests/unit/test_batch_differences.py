@@ -1,5 +1,5 @@
-"""Of two ends of a mirror that differ in a batch: which of its records, and in what; another
-packing changes none."""
+"""The records that differ between the two ends of a mirror, and their fields; another packing of a
+batch changes none."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def log_bounds(found: list[PartitionFolder], known: Known) -> dict[int, Bounds]:
 
 
 def asked_of(found: list[PartitionFolder], last: Watermark | None = None) -> Known:
-    """What a dead cluster's last sample leaves to be known of it."""
+    """The bounds of a dead cluster that its last sample shows."""
     cluster = cast(Cluster, NoCluster(*found))
     return replicas.ask(cluster, found, {("A.x", 0): last} if last else {})
 

@@ -39,7 +39,7 @@ def answered(value: object) -> Future[Any]:
 
 @dataclass
 class State:
-    """What a cluster of one broker answers; clean by default."""
+    """The answers of a cluster of one broker; clean by default."""
 
     state: str = "running"
     died: str = ""

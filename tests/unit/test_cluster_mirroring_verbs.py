@@ -88,7 +88,7 @@ def refusing(topics: Collection[str]) -> list[Write]:
 
 
 def row(topic: str, state: str, partition: int = 0, **fields: Unpack[RowFields]) -> DescribeRow:
-    """What describe says of a partition whose offsets it does not know."""
+    """A row of describe for a partition with unknown offsets."""
     unknown = DescribeRow(
         topic=topic,
         partition=partition,

@@ -75,7 +75,7 @@ def test_every_page_that_linkflap_names_opens() -> None:
 
 
 def rows_of_scenario_files() -> Iterator[str]:
-    """What the page of scenario files says of each key, and of each option of a workload."""
+    """The sentences of the page of scenario files about each key, and each option of a workload."""
     for where, keys in KEYS.values():
         yield from (f"| {where} | `{key}` | {sentence} |" for key, sentence in keys.items())
     kinds = {name: kind.options for name, kind in workloads.KINDS.items()}
@@ -178,7 +178,7 @@ FILE = re.compile(r"(?P<path>[a-z_0-9/]+\.py)(:(?P<name>\w+))?")
 FOLDER = re.compile(r"[a-z_0-9]+(/[a-z_0-9]+)+/?")
 CLASS = re.compile(r"(?P<name>[A-Z]\w+)(\.(?P<method>\w+))?")
 FIELD = re.compile(r"combine")
-"""Of a check's declaration (`Check.combine`)."""
+"""A field of a check's declaration (`Check.combine`)."""
 NAMED = re.compile(
     r"(?:harness|chaos|topologies|spark_verify|tests|benchmarks|docs|linkflap/api)/[\w/.-]+\.(?:py|md|jsonl|json|toml|txt)"
 )

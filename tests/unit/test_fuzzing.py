@@ -1,4 +1,4 @@
-"""What reads run directories, copied logs and suites survives changes at random: some in every test
+"""Readers of run directories, copied logs and suites survive changes at random: some in every test
 run, a million by night (`tests.fuzzing`)."""
 
 from __future__ import annotations

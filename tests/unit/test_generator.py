@@ -140,7 +140,7 @@ fault = "broker-kill"
 target = "A/2"
 at = 1.0
 """
-"""What an author of a build that has no transactions plays; its fault is not drawn."""
+"""The scenario of an author whose build has no transactions; its fault is not drawn."""
 
 
 def like(tmp_path: Path, text: str, *faults: str) -> GeneratorBounds:

@@ -118,7 +118,7 @@ def test_logs_of_old_formats_are_those_of_a_healthy_cluster(tmp_path: Path) -> N
 
 
 def _pair(tmp_path: Path, change: Callable[[Path], None]) -> list[tuple[str, str, int]]:
-    """What byte-equality finds of the mixed log, after a change on B."""
+    """The findings of byte-equality in the mixed log, after a change on B."""
     for cluster in "AB":
         shutil.copytree(FOLDER / "mixed-0", tmp_path / cluster / "t-0")
     change(tmp_path / "B" / "t-0" / f"{0:020}.log")

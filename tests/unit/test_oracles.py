@@ -40,7 +40,7 @@ PERMITTED = {
     "rto-over-budget": "the same",
     "unproven-redelivery": "a fault may have delayed an answer",
 }
-"""What may be found in a faithful run, and why."""
+"""The findings that a faithful run may have, and why."""
 
 seen = cache(random_runs.seen)
 
@@ -109,8 +109,8 @@ def test_every_kind_occurs_in_random_runs_and_every_check_agrees() -> None:
 
 
 def permitted(views: Sequence[PartitionView]) -> Collection[str]:
-    """What may be found in this faithful run. A mirror that truncates once may open an earlier
-    transaction again (docs/shadow.md, case RS4-truncate-once)."""
+    """The findings that this faithful run may have. A mirror that truncates once may open an
+    earlier transaction again (docs/shadow.md, case RS4-truncate-once)."""
     once = views[0].mirror.options.get("open_transactions") == "truncate-once"
     return {*PERMITTED, "hanging-transaction"} if once else PERMITTED
 

@@ -44,7 +44,7 @@ def differences(spark: SparkSession, folder: Path, seeds: range) -> list[str]:
 
 
 def examined(rows: Iterable[FindingRow]) -> Counter[tuple[object, ...]]:
-    """What a check counted: the same in Spark and in a loop. A run that Spark lost would have no
+    """The counts of a check: the same in Spark and in a loop. A run that Spark lost would have no
     findings either."""
     return Counter(
         (r.topic, r.partition, r.cluster, r.origin, r.count)

@@ -1,5 +1,5 @@
-"""What brokers and mirrors logged around an anomaly: which lines, of what time, in bounded memory,
-whatever is in the logs."""
+"""Log lines of brokers and mirrors around an anomaly: the right lines of the right time, in bounded
+memory, whatever is in the logs."""
 
 from __future__ import annotations
 

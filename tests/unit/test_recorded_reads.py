@@ -1,5 +1,5 @@
-"""What programs fetch and commit, recorded on the wire: real requests and answers become rows of
-readers, and what checks say of copies of these rows."""
+"""Fetches and commits of programs, recorded on the wire: real requests and answers become rows of
+readers; the verdicts of checks about copies of these rows."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def got(wire: Wire) -> list[tuple[str, list[tuple[int, int]], int]]:
 
 
 def reads(wire: Wire) -> Sequence[Read]:
-    """What the judge has of them."""
+    """The judge's view of the rows."""
     gathered = PartitionRows()
     for each in history_rows(wire.writer.root, "polls"):
         gathered.add(each)

@@ -530,7 +530,7 @@ def test_a_retry_with_new_timestamps_is_the_same_batch_until_its_transaction_end
 
 
 def read_aborted(wire: Wire, made: Log, records: int = 1) -> set[str]:
-    """What aborted-read says of a reader that got the first records."""
+    """The findings of aborted-read for a reader that got the first records."""
     got = replace(poll(*((offset, -1) for offset in range(records))), cluster="A")
     seen = named(wire, made, Log("B"), reads=[got])
     return {each.kind for each in judged("aborted-read", seen) if isinstance(each, Found)}

@@ -1,4 +1,4 @@
-"""What the recorder of a cluster counts without reading it."""
+"""Requests that the recorder of a cluster counts without reading them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.scenarios import ALONE, scenario_of
 
 
 def forwarded(root: Path, *asked: tuple[int, int]) -> Report:
-    """What is reported of requests of these APIs and versions, after they have passed."""
+    """The report about requests of these APIs and versions, after they have passed."""
     writer, report = RunWriter(root / "run", Run.begun(scenario_of(ALONE), "process")), Report()
     settings = Settings(cluster="A", number=0, root=str(root), topics=frozenset({"t"}), listens={})
     rows = writer.operations("wire-A"), writer.polls("wire-A")

@@ -139,7 +139,7 @@ CROPPED = """() => [...document.querySelectorAll("#lanes-chart svg")].flatMap((s
   const found = texts.filter((each) => cropped(each.getBoundingClientRect()));
   return found.map((each) => each.textContent);
 })"""
-"""What is written in the offsets and goes beyond their edge."""
+"""Texts in the offsets that go beyond their edge."""
 
 
 # Reports of judged runs, invalid and valid ones, and the data that their pages hold.
@@ -553,7 +553,7 @@ def unmarked(tmp_path_factory: pytest.TempPathFactory) -> Judgement:
 
 
 def asked(opened: Seen, query: str) -> list[str]:
-    """What the search shows once somebody has typed a question."""
+    """The result of the search for a typed question."""
     field = opened.page.locator("#events-query")
     field.fill("")
     field.press_sequentially(query)

@@ -191,7 +191,7 @@ class Events:
     def __init__(self) -> None:
         self.events: list[tuple[str, str, Any]] = []
         self.started: dict[str, list[str]] = {}
-        """What had been written down when a fault was said to be under way."""
+        """The events that were written when a fault was reported to be under way."""
         self.lock = threading.Lock()
 
     def write(self, event: Event) -> Event:
@@ -210,7 +210,7 @@ class Events:
 
 
 def playable(events: Events, *, stopping: bool = False, ended: bool = False) -> Any:
-    """What a player needs of a run."""
+    """The part of a run that a player needs."""
 
     def start_in(fault: str) -> None:
         events.started[fault] = [kind for kind, _, _ in events.events]

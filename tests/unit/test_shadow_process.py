@@ -229,7 +229,8 @@ def test_an_answer_without_end_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def _asked(folder: Path, answers: Iterable[bytes]) -> control.Status | None:
-    """What is asked of a stranger, who sends these until nobody listens."""
+    """The answer to a status request to a stranger, who sends these bytes until the connection
+    ends."""
     settings.write(config(), folder)
     settings.new_token(folder)
     with socket.create_server(("127.0.0.1", 0)) as port:

@@ -244,7 +244,7 @@ def data(
 
 
 def returned(made: Made, uid: int) -> Operation:
-    """What the client of a payload was answered about its operation."""
+    """The answer that the client of a payload got about its operation."""
     return next(
         o
         for o in made.operations

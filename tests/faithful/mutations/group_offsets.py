@@ -20,7 +20,7 @@ from tests.faithful.spec import GROUP
 
 
 def _synced(made: Made) -> list[GroupOffset]:
-    """What the mirror committed for the group on B before the failover."""
+    """The mirror's commits for the group on B before the failover."""
     fault = next(e.time for e in made.events if e.kind == "fault-start")
     return [
         g
@@ -116,8 +116,7 @@ def _own(made: Made, cluster: str) -> list[Entry]:
 
 
 def _mirrors(made: Made) -> list[Entry]:
-    """What the mirror committed for the group on B in partition 0, in order, until the group
-    came."""
+    """The mirror's commits for the group on B in partition 0, in order, until the group came."""
     found: list[Entry] = []
     for entry in _own(made, "B"):
         group, (_, partition), offset = committed_at(entry)
@@ -131,7 +130,7 @@ def _mirrors(made: Made) -> list[Entry]:
 
 
 def _groups(made: Made) -> list[int]:
-    """What the group committed on A in partition 0."""
+    """The group's commits on A in partition 0."""
     rows = [committed_at(entry) for entry in _own(made, "A")]
     return [offset for group, (_, partition), offset in rows if group == GROUP and partition == 0]
 

@@ -1,4 +1,4 @@
-"""What goes wrong where a mirror ends: truncations of its destination where transactions are open
+"""Defects where a mirror ends: truncations of its destination where transactions are open
 (KIP-1279, February to May 2026), and sessions behind a reset of the producer state."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ READER = "B-uncommitted"
 
 
 def _lost(made: Made) -> list[Entry]:
-    """What A had acknowledged behind where B was truncated."""
+    """Records that A had acknowledged behind the offset to which B was truncated."""
     truncated_to, log = promotion(made), made.log("A")
     outcome = states(log).state
     behind = [

@@ -1,5 +1,5 @@
-"""What a mirror says of itself and the logs contradict; topics of the destination that differ from
-the source's."""
+"""Reports of a mirror about itself that the logs contradict; topics of the destination that differ
+from the source's."""
 
 from __future__ import annotations
 

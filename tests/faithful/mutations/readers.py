@@ -1,5 +1,5 @@
-"""What readers and groups got and should not have, did not get and should have, or got twice;
-positions beyond all that a reader got."""
+"""Records that readers and groups got wrongly, missed, or got twice; positions beyond all that a
+reader got."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def change_poll(
 
 
 def forget(made: Made, offsets: set[int], cluster: str) -> None:
-    """Nobody got what is at these offsets of a cluster."""
+    """No reader got the records at these offsets of a cluster."""
     for poll in list(made.polls):
         pairs = got(poll)
         if poll.cluster == cluster and any(offset in offsets for _, offset in pairs):

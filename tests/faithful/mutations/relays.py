@@ -1,5 +1,5 @@
-"""What a relay, or a user's program that says `exactly_once`, lost, made twice, or made of nothing;
-transactions that read each other; what failovers cost."""
+"""Outputs that a relay, or a user's program with `exactly_once`, lost, made twice, or made without
+input; transactions that read each other; the cost of failovers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RELAYED = {**PAIR, "relay": True, "steps": 120}
 
 
 def _steps(made: Made, *, least: int) -> list[tuple[Operation, SendGroup]]:
-    """What the relay wrote to partition 0 in transactions that were committed, one group each."""
+    """The relay's outputs in partition 0 from committed transactions, one group each."""
     rows = [
         o
         for o in made.operations

@@ -1,5 +1,5 @@
-"""What a share group was given and should not have been, was given again, was not given, or was rid
-of without a word."""
+"""Records that a share group was given wrongly, was given again, was not given, or lost without an
+acknowledgement."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _rows(made: Made, offset: int) -> list[Poll]:
 
 
 def _instead(made: Made, rows: list[Poll], uid: int, offset: int) -> None:
-    """These rows with another record."""
+    """The given rows, with another record."""
     changed = {
         id(row): replace(row, fetched=(replace(row.fetched[0], runs=((uid, offset, 1),)),))
         for row in rows

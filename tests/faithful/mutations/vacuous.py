@@ -110,8 +110,8 @@ def no_group_offsets(made: Made, rng: Random) -> None:
 
 
 def _connector(made: Made, *states: tuple[int, str]) -> None:
-    """What Kafka Connect said, from the beginning on, of the connector (-1) that carries offsets of
-    groups, or of its task."""
+    """Adds the states that Kafka Connect reported, from the beginning on, of the connector (-1)
+    that carries offsets of groups, or of its task."""
     trace = (
         "java.util.regex.PatternSyntaxException: Unclosed group\n\tat "
         "java.base/java.util.regex.Pattern.error"

@@ -305,7 +305,7 @@ def never_asked_for_and_committed(made: Made, rng: Random) -> None:
 
 
 SEEN = "read-committed-visibility/phantom-read"
-"""What else is true of a record that readers got and that is not there any more, or not visible."""
+"""Further findings about a record that readers got and that is gone, or not visible."""
 
 
 @mutation(FORCED, must="duplicate/duplicate sequence-continuity/sequence-repeat")

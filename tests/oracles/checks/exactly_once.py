@@ -20,8 +20,8 @@ Key = tuple[str, str, int, str]
 
 @dataclass(slots=True)
 class Inputs:
-    """What a log has for a group: (offset, payload) of all that is visible, where it begins, below
-    what offset it may lack what its cleaner took, and where the group began there."""
+    """The part of a log for a group: (offset, payload) of all visible records, where it begins,
+    below what offset it may lack what its cleaner took, and where the group began there."""
 
     start: int
     floor: int

@@ -32,7 +32,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
 
 
 def alternatives(views: Sequence[Plain]) -> list[list[Anomaly]]:
-    """What is wrong, each in all ways that explain the logs: of several markers of one producer,
+    """The errors, each in all ways that explain the logs: of several markers of one producer,
     inverting any of them may make all agree with the decisions, or one more marker may."""
     found: list[list[Anomaly]] = []
     states = [plain for plain in views if plain.topic == "__transaction_state"]

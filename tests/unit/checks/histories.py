@@ -293,7 +293,7 @@ class Header(TypedDict, total=False):
 
 
 class History(TypedDict, total=False):
-    """What a history has besides its logs: the arguments of `view`."""
+    """The parts of a history besides its logs: the arguments of `view`."""
 
     topology: str
     mirror: Mapping[str, str] | None

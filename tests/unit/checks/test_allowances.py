@@ -1,4 +1,5 @@
-"""What a mirror's guarantee allows: within its window and up to its bound, and nothing else."""
+"""Anomalies that a mirror's guarantee allows: within its window and up to its bound, and nothing
+else."""
 
 from __future__ import annotations
 

@@ -537,7 +537,7 @@ def test_a_mirror_follows_an_unclean_election_of_its_source(on: str, found: list
 
 
 class Last(TypedDict, total=False):
-    """What a state has beside its kind."""
+    """The other fields of a state."""
 
     pid: int
     epoch: int

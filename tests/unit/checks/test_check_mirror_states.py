@@ -46,7 +46,7 @@ def marks(a: Sequence[int], b: Sequence[int]) -> dict[str, Watermarks]:
 
 
 class Rest(TypedDict, total=False):
-    """What else is known."""
+    """The other arguments of a history."""
 
     promotions: Sequence[LogPromotion]
     windows: Sequence[Window]

@@ -28,7 +28,7 @@ from tests.unit.checks.verdicts import Rejected, anomalies, findings
 NAME = "provenance"
 VALUES = Values(7, 12)
 GIVEN = None
-"""What the seed gives as the value of a record."""
+"""The value of a record by the seed."""
 
 
 def written(*values: bytes | None) -> PartitionView:

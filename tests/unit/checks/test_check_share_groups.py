@@ -48,7 +48,7 @@ def row(
 
 
 def answered(kind: str, *uids: int, at: int, member: str = "m1") -> list[Read]:
-    """What a member asked for, and the confirmation in the same second."""
+    """A member's request, and the confirmation in the same second."""
     confirmed = f"{kind.removesuffix('e')}ed"
     return [row(each, *uids, at=at, member=member) for each in (kind, confirmed)]
 

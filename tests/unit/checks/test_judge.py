@@ -217,7 +217,7 @@ OF_PRODUCER_IDS = ("producer-id-uniqueness", "sequence-continuity")
 
 
 class Asked(TypedDict, total=False):
-    """What a client recorded of its operation."""
+    """A client's row of its operation."""
 
     producer_id: int
     producer_epoch: int

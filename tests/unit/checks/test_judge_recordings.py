@@ -1,4 +1,5 @@
-"""What a run did not record, or what did not happen in it, and what is unknown because of it."""
+"""Runs that did not record something, or in which something did not happen, and the verdict that is
+unknown because of it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What an unclean election took away is allowed, and nothing beside it: the smallest history that
-is allowed, and the smallest just outside of it in each dimension.
+"""Records that an unclean election took away are allowed to be absent, and no others: the smallest
+history that is allowed, and the smallest just outside of it in each dimension.
 
 The deposed leader of A had 1 2 | 3 4 at offsets 0 to 3, and the elected replica had only 1 2. The
 election was at second 50; the new leader wrote 6 7 8 from offset 2 on. B mirrored A then.

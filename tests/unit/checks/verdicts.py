@@ -35,7 +35,8 @@ class Rejected:
 
 
 def results(name: str, *views: PartitionView) -> Iterator[tuple[str, Finding]]:
-    """What a check says of the partitions of one run, after its `combine`, each with the topic."""
+    """The findings of a check in the partitions of one run, after its `combine`, each with the
+    topic."""
     check, partials = REGISTRY[name], []
     for seen in views:
         for each in check.kernel(seen):
