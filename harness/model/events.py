@@ -274,6 +274,7 @@ class WireRecorded(OfCluster, frozen=True, kw_only=True):
     deleted: Mapping[str, tuple[int, int]] | None = None
     handshakes_failed: int | None = None
     forwarded_unread: Mapping[str, int] | None = None
+    unanswered: int | None = None
 
 
 class Captured(OfCluster, frozen=True, kw_only=True):

@@ -110,6 +110,17 @@ def handshakes_failed(events: Sequence[Event]) -> Sequence[str]:
     ]
 
 
+def unanswered(events: Sequence[Event]) -> Sequence[str]:
+    """Notes on batches that a log may have besides what was acknowledged, by cluster."""
+    return [
+        f"{report.unanswered:,} {'batches' if report.unanswered > 1 else 'batch'} of programs to "
+        f"{report.cluster} had neither a producer id nor an answer: the log may have them besides "
+        "what was acknowledged, also where the client sent the same records anew"
+        for report in of_kind(events, WireRecorded)
+        if report.unanswered
+    ]
+
+
 def idle(planned: RunPlan, run: Run, operations: int, events: Sequence[Event]) -> str:
     """A note that the programs wrote nothing, if only programs write and the logs are empty too;
     else empty.

@@ -40,7 +40,12 @@ from linkflap.spark_verify.facts.partition_facts import Window
 from linkflap.spark_verify.read.captures import NOTHING_CAPTURED, CapturedReplica, notes_of
 from linkflap.spark_verify.read.plan import RunPlan
 from linkflap.spark_verify.read.reader_histories import Histories, UnheardReader
-from linkflap.spark_verify.verdict.due import failed_in_words, failed_parts, handshakes_failed
+from linkflap.spark_verify.verdict.due import (
+    failed_in_words,
+    failed_parts,
+    handshakes_failed,
+    unanswered,
+)
 
 OPTIONAL: Final = ("groupoffset",)
 """Kinds of rows that a run may have none of (`harness.rundir` names the kind when no file of it was
@@ -217,6 +222,7 @@ def recording(
     examined = {f"run/{name}": count for name, count in counts.items()}
     limited = [
         *handshakes_failed(events),
+        *unanswered(events),
         *limits(reader, [*planned.replicas, *planned.earlier]),
         *planned.deleted.values(),
     ]

@@ -13,7 +13,10 @@ from linkflap.harness.wire.recorder.connection import WireConnection
 from linkflap.harness.wire.recorder.history import WireHistory
 from linkflap.harness.wire.recorder.interferences import Interferences
 from linkflap.harness.wire.recorder.settings import REPORT, Report, Settings, read_report
+from tests.recorder_rig import Wire, batch, wire
 from tests.scenarios import ALONE, scenario_of
+
+__all__ = ["wire"]
 
 
 def forwarded(root: Path, *asked: tuple[int, int]) -> Report:
@@ -54,3 +57,23 @@ def test_a_client_that_requests_every_api_and_version_takes_no_memory(tmp_path: 
     assert len(counts) == 101
     assert sum(counts.values()) == report.requests == len(range(100, 2**15, 11))
     assert counts["others"] == report.requests - 100
+
+
+def test_batches_without_an_id_and_an_answer_are_counted_until_they_come_again(wire: Wire) -> None:
+    idempotent, first, second, third = (wire.connection() for _ in range(4))
+    made = [batch(b"%d" % n, who=None) for n in range(3)]
+    wire.produce(idempotent, batch(b"x"))
+    for each in made:
+        wire.produce(first, each)
+    wire.produce(first, made[0], acks=0)
+    wire.written(first, wire.produce(first, batch(b"y", who=None)), 0)
+    idempotent.ended()
+    first.ended()
+    assert wire.report.unanswered == 3
+    asked = wire.produce(second, made[0])
+    assert wire.report.unanswered == 2
+    wire.written(second, asked, 7)
+    wire.produce(third, made[1])
+    third.ended()
+    second.ended()
+    assert wire.report.unanswered == 2

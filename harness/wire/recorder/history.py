@@ -13,7 +13,9 @@ of its own. The exception is a batch that a client repeats byte by byte after it
 without an answer.
 
 A transaction (KIP-98, KIP-890) is one operation. It begins with the first write and ends with the
-answer to EndTxn. Its ending is `open` until EndTxn was requested.
+answer to EndTxn. Its ending is `open` until EndTxn was requested. AddPartitionsToTxn and
+AddOffsetsToTxn are not read: without a write they hold back no reader and leave only markers, which
+are normal then; and the coordinator's own log (`__transaction_state`) has them.
 
 An acknowledgement by the leader alone (acks=1) is marked: it need not survive a change of leaders.
 Writes with acks=0 were promised to nobody, so their outcome stays unknown.
@@ -206,6 +208,7 @@ class WireHistory:
             )
             if before is not None:
                 before.asked += 1
+                self.report.unanswered -= producer_id < 0
                 yield before
                 continue
             self.report.batches += 1
@@ -237,6 +240,7 @@ class WireHistory:
             if producer.id < 0 and batch.offset < 0:
                 key = producer.client, batch.topic, batch.partition, batch.crc, batch.count
                 self._unanswered[key] = batch
+                self.report.unanswered += 1
                 if len(self._unanswered) > _MOST_UNANSWERED:
                     self._unanswered.popitem(last=False)
 

@@ -74,15 +74,16 @@ class InterferencesDone(msgspec.Struct, kw_only=True):
 class Report(msgspec.Struct, kw_only=True):
     """Counts over all connections. `batches` were asked to be written to recorded topics,
     `acknowledged` by all replicas in sync, `by_leader` by a leader alone (acks=1) and `unpromised`
-    with acks=0. `delivered` records were fetched of recorded topics, and `committed` offsets of
-    groups acknowledged. `interfered`: what faults did to requests and answers, and how often.
-    `written`: for each topic, when a batch was first asked to be written to it, and when one was
-    first accepted (ns; 0: never). `deleted`: for each topic, how many requests to delete it had no
-    certain answer, and how many were carried out. `unread`: requests and answers that matter and
-    could not be read, by their API and version; `forwarded_unread`: requests that the history does
-    not need, by their API and version; `passed`: connections that were not Kafka's from a point on,
-    by the reason. `handshakes_failed`: connections that ended before their TLS handshake was
-    complete."""
+    with acks=0. Of `unanswered` ones, without a producer id, the connection ended before the
+    answer, and the same bytes did not come again. `delivered` records were fetched of recorded
+    topics, and `committed` offsets of groups acknowledged. `interfered`: what faults did to
+    requests and answers, and how often. `written`: for each topic, when a batch was first asked to
+    be written to it, and when one was first accepted (ns; 0: never). `deleted`: for each topic, how
+    many requests to delete it had no certain answer, and how many were carried out. `unread`:
+    requests and answers that matter and could not be read, by their API and version;
+    `forwarded_unread`: requests that the history does not need, by their API and version; `passed`:
+    connections that were not Kafka's from a point on, by the reason. `handshakes_failed`:
+    connections that ended before their TLS handshake was complete."""
 
     connections: int = 0
     handshakes_failed: int = 0
@@ -91,6 +92,7 @@ class Report(msgspec.Struct, kw_only=True):
     acknowledged: int = 0
     by_leader: int = 0
     unpromised: int = 0
+    unanswered: int = 0
     delivered: int = 0
     committed: int = 0
     interfered: dict[str, int] = msgspec.field(default_factory=dict)

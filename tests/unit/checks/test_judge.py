@@ -540,6 +540,21 @@ def test_requests_that_the_recorder_could_not_read_make_the_run_unknown(tmp_path
     assert "passed unread (1): a program sent TLS" in result(passed, "recording").reason
 
 
+@pytest.mark.parametrize(
+    ("count", "said"), [(None, ""), (0, ""), (1, "1 batch of"), (1200, "1,200 batches of")]
+)
+def test_batches_without_an_id_and_an_answer_are_said_and_change_no_verdict(
+    tmp_path: Path, count: int | None, said: str
+) -> None:
+    run = Recorded(tmp_path / "run")
+    run.event("wire-recorded", "A", **REPORTED, **({} if count is None else {"unanswered": count}))
+    seal(run.close(), digests=True)
+    judgement = verdict_of(run.folder, looked(run.folder, "duplicate"), "duplicate")
+    recording = result(judgement, "recording")
+    assert (judgement.verdict, recording.verdict) == (Verdict.VALID, Verdict.VALID)
+    assert recording.reason.partition(" programs")[0] == said
+
+
 def test_connections_that_never_got_through_tls_are_said_and_change_no_verdict(
     tmp_path: Path,
 ) -> None:
