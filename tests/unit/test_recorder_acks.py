@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from linkflap.spark_verify.facts.sends_and_reads import Send
-from linkflap.spark_verify.read.names import named_on_the_wire
+from linkflap.spark_verify.read.payload_ids import named_on_the_wire
 from tests.recorder_rig import TOPIC, Wire, batch, wire
 from tests.unit.checks.histories import SECOND, Log, but, promoted, samples, view
 from tests.unit.checks.verdicts import anomalies
