@@ -60,7 +60,7 @@ async def by_asyncio(world: linkflap.World, records: int) -> None:
 
 
 @pytest.mark.linkflap(topics={"A.orders": 2}, mirror="shadow")
-def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world: World) -> None:
+def test_writes_reads_and_faults_of_a_test_are_judged(linkflap_world: World) -> None:
     world = linkflap_world
     producer = writer(world, "A")
     plain = linkflap.Producer({"bootstrap.servers": world.cluster("A").bootstrap})
@@ -135,7 +135,7 @@ def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world: World) ->
 @pytest.mark.linkflap(
     topology="A{tls+scram}", topics={"A.orders": 2}, readers=False, record="wire", group="billing"
 )
-def test_what_any_client_is_promised_is_recorded_on_the_wire(linkflap_world: World) -> None:
+def test_promises_to_any_client_are_recorded_on_the_wire(linkflap_world: World) -> None:
     world, address = linkflap_world, linkflap_world.recorded("A")
     where = {"bootstrap.servers": address, **world.entry("A", "client").librdkafka()}
     with pytest.raises(linkflap.InputError, match=r"with another client at world\.recorded"):

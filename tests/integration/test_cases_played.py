@@ -52,7 +52,7 @@ REPRODUCED = sorted(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("name", "version", "client", "transactions"), REPRODUCED)
-def test_what_was_always_reproduced_is_reproduced(
+def test_a_case_that_always_reproduced_reproduces_again(
     tmp_path: Path, name: str, version: str, client: str, transactions: str
 ) -> None:
     variant = Variant(kafka=version, client=cast(Any, client), transactions=cast(Any, transactions))

@@ -231,7 +231,7 @@ def test_little_memory_is_felt_and_given_back(cluster_of_three: Deployment) -> N
     assert cast(Any, up.clusters["A"].brokers[2].confines).memory().limit is None
 
 
-def test_what_was_not_done_is_no_bite(
+def test_a_fault_that_was_not_carried_out_has_no_bite(
     cluster_of_three: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     up = contained(cluster_of_three)

@@ -44,7 +44,7 @@ from tests.on_runtimes import (
 from tests.waiting import eventually
 
 
-def test_a_container_that_somebody_removed_is_a_dead_broker(engine: Any, tmp_path: Path) -> None:
+def test_a_container_that_was_removed_is_a_dead_broker(engine: Any, tmp_path: Path) -> None:
     with runtime("docker")(
         topology(ClusterSpec(name="A")), folder=tmp_path, recorder=Events()
     ) as deployment:
@@ -220,7 +220,7 @@ def laid_out_as_released(engine: Any, name: str, *lines: str) -> None:
 
 
 @pytest.mark.nightly
-def test_an_image_of_somebody_elses_runs_as_one_of_the_clusters(
+def test_an_image_of_another_project_runs_as_one_of_the_clusters(
     engine: Any, tmp_path: Path
 ) -> None:
     name = f"linkflap-test/kafka:of-{os.getpid()}"
@@ -383,7 +383,7 @@ def test_a_base_without_a_java_is_refused(engine: Any) -> None:
 
 
 @pytest.mark.spark
-def test_what_was_recorded_before_the_recorder_died_is_judged(engine: Any, tmp_path: Path) -> None:
+def test_rows_from_before_the_recorder_died_are_judged(engine: Any, tmp_path: Path) -> None:
     """The recorder is a container beside its cluster. Its death is an event, and what it had
     recorded is judged."""
     folder = tmp_path / "run"

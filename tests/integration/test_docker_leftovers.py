@@ -137,7 +137,7 @@ def test_clean_does_what_a_dead_watchdog_cannot_once_the_engine_answers(
 
 
 @pytest.mark.xdist_group("leftovers")
-def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_nothing_else(
+def test_a_foreign_container_on_the_network_is_named_and_holds_up_nothing_else(
     engine: Any, harness: tuple[subprocess.Popen[str], Identity]
 ) -> None:
     from linkflap.harness.runtimes.docker.images import proxy_image
@@ -171,7 +171,7 @@ def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_noth
     assert of(engine, owner) == []
 
 
-def test_a_normal_end_names_a_container_of_somebody_elses_and_can_be_tried_again(
+def test_a_normal_end_names_a_foreign_container_and_can_be_tried_again(
     engine: Any,
 ) -> None:
     from linkflap.harness.runtimes.docker.engine import create_network

@@ -209,7 +209,7 @@ def test_a_faithful_run_is_valid(judged: dict[str | int, Judgement], name: int) 
 
 
 @pytest.mark.nightly
-def test_a_thousand_faithful_runs_that_nobody_has_seen(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_thousand_new_faithful_runs(tmp_path: Path, spark: SparkSession) -> None:
     first = random.SystemRandom().randrange(10**9)
     seeds = range(first, first + NIGHTLY_RUNS)
     runs = [story(spec(seed)).write(tmp_path / str(seed)) for seed in seeds]
@@ -219,7 +219,7 @@ def test_a_thousand_faithful_runs_that_nobody_has_seen(tmp_path: Path, spark: Sp
 
 
 @pytest.mark.nightly
-def test_every_mutation_in_runs_that_nobody_has_seen(tmp_path: Path, spark: SparkSession) -> None:
+def test_every_mutation_in_new_runs(tmp_path: Path, spark: SparkSession) -> None:
     first = random.SystemRandom().randrange(10**6)
     todo = [(mutation, first + i) for mutation in CATALOGUE.values() for i in range(NIGHTLY_SEEDS)]
     runs = [

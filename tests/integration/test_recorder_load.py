@@ -239,7 +239,7 @@ NO_FRAMES: Final = {
 }
 
 
-def test_what_is_no_request_passes_with_one_sentence_that_names_the_client(
+def test_bytes_that_are_no_request_pass_with_one_sentence_that_names_the_client(
     recorded: Recorded,
 ) -> None:
     before = len(recorded.sentences)
@@ -389,7 +389,7 @@ def test_a_writer_of_single_bytes_is_recorded(recorded: Recorded) -> None:
     assert set(offsets) <= recorded.acknowledged(ATTACKED)
 
 
-def test_connections_of_which_one_direction_ended_do_not_stay(recorded: Recorded) -> None:
+def test_connections_with_one_ended_direction_do_not_stay(recorded: Recorded) -> None:
     open_before = recorded.process.num_fds()
 
     async def attack() -> None:

@@ -443,7 +443,7 @@ def aborts(broker: Broker, tp: tuple[str, int], above: int) -> list[int]:
     ]
 
 
-def test_what_was_open_is_aborted_once_also_when_the_shadow_died_before_it_noted_that(
+def test_open_transactions_are_aborted_once_also_when_the_shadow_died_before_it_noted_that(
     linkflap_deployment: Deployment,
 ) -> None:
     up = linkflap_deployment

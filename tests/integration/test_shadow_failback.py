@@ -305,7 +305,7 @@ def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_copied_a
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A:3->B")
-def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(
+def test_records_that_an_unclean_election_lost_at_home_come_back_by_epoch(
     linkflap_deployment: Deployment,
 ) -> None:
     """A's brokers restart without the one that had all mirrored records, and elect one that lacks

@@ -315,7 +315,7 @@ def test_growth_is_narrowed_by_the_next_process(
     assert mirror.promotion()[TOPIC, 2] == 1
 
 
-def test_growth_that_was_lost_is_reported_and_holds_nobody_up(
+def test_growth_that_was_lost_is_reported_and_holds_up_nothing(
     wide: Deployment, mirror: Shadowed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was suspended in the window for longer than its session: a real broker leads an empty

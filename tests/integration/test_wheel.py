@@ -30,9 +30,7 @@ def outside(beside: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 @pytest.mark.nightly
-def test_what_a_user_writes_passes_mypy_strict_with_the_wheel(
-    elsewhere: Path, tmp_path: Path
-) -> None:
+def test_code_of_a_user_passes_mypy_strict_with_the_wheel(elsewhere: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(SNIPPET)
     (tmp_path / "wrong.py").write_text(SNIPPET + 'verdict = judged.checks["lost-write"].examined\n')
     python = str(elsewhere / "python" / "bin" / "python")

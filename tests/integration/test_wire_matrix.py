@@ -99,7 +99,7 @@ def judged(
     return dict(zip(runs, in_full(list(runs.values()), spark), strict=True))
 
 
-def test_what_is_hidden_is_a_mutation() -> None:
+def test_every_hidden_name_is_a_mutation() -> None:
     assert HIDDEN.keys() <= CATALOGUE.keys()
 
 

@@ -402,7 +402,7 @@ def uncommitted(rig: Rig) -> int:
 
 # Clients that move to another cluster: planned, with nothing in flight, and away from a dead
 # one.
-def test_clients_leave_a_dead_cluster_and_say_what_nobody_knows(rig: Rig) -> None:
+def test_clients_leave_a_dead_cluster_and_report_what_is_unknown(rig: Rig) -> None:
     clients = rig.start(
         rig.workload("transactional", open_share=1.0, abort_share=0.0, hold=600.0, timeout=60.0),
         rig.workload("transactional", clients=2, open_share=0.0, rate=0.0),

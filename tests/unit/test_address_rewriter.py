@@ -256,7 +256,7 @@ def client_context(authority: str, identity: Path | str) -> ssl.SSLContext:
     return context
 
 
-def test_a_broker_knows_the_client_by_its_own_certificate_and_nobody_else_is_let_in(
+def test_a_broker_knows_the_client_by_its_own_certificate_and_rejects_others(
     tmp_path: Path,
 ) -> None:
     theirs = Authority(tmp_path, "theirs")

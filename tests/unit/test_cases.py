@@ -651,7 +651,7 @@ def test_committed_records_and_offset_syncs_are_read_from_a_target(tmp_path: Pat
         ("advance", set()),
     ],
 )
-def test_which_producers_have_one_id_after_two_hops(formula: str, same: set[str]) -> None:
+def test_producers_that_have_one_id_after_two_hops(formula: str, same: set[str]) -> None:
     for drawn in (0, 7, 1000):
         ids = _ids(formula, drawn)
         assert {a + b for a in ids for b in ids if a < b and ids[a] == ids[b]} == same

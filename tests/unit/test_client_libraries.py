@@ -304,6 +304,6 @@ def test_a_secured_cluster_is_entered_as_java_enters_it() -> None:
     assert not [name for name in java if name.endswith(("username", "ca.location"))]
 
 
-def test_a_setting_that_nobody_translated_is_refused() -> None:
+def test_a_setting_without_a_translation_is_refused() -> None:
     with pytest.raises(LookupError, match=r"no name of a Java client is known for sasl\.whatever"):
         of_consumer({"bootstrap.servers": "b:1", "sasl.whatever": "x"}, batch=1)

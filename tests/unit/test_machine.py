@@ -100,7 +100,7 @@ def test_harnesses_that_lease_at_the_same_time_never_share_a_port(holder: Holder
     assert len(set().union(*held)) == 80
 
 
-def test_a_port_that_somebody_listens_on_is_not_leased(
+def test_a_port_with_a_listener_is_not_leased(
     lease: Lease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The watchdog is started first: the kernel lets us run on before a new program's inherited

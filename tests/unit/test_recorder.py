@@ -666,7 +666,7 @@ def test_equal_batches_of_open_connections_are_two(wire: Wire) -> None:
     assert kinds(named(wire, twice, Log("B"))) == set()
 
 
-def test_a_record_that_nobody_was_seen_to_write_is_unknown(wire: Wire) -> None:
+def test_a_record_without_a_recorded_write_is_unknown(wire: Wire) -> None:
     acknowledged(wire, 0)
     (found,) = judged("provenance", named(wire, log("A", 0, 5), log("B")))
     assert isinstance(found, Unjudged)
@@ -985,7 +985,7 @@ def test_what_is_only_claimed_needs_no_memory(tmp_path: Path) -> None:
             assert recorder.memory_info().rss < idle + (50 << 20)
 
 
-def test_the_connection_of_which_most_is_in_memory_ends_when_it_is_too_much(
+def test_the_connection_with_the_most_bytes_in_memory_ends_when_they_are_too_many(
     wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(forwarding, "MOST_HELD", 2 << 20)

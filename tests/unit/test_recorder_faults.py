@@ -247,7 +247,7 @@ def test_a_batch_that_would_be_written_twice_is_not_repeated(wire: Wire) -> None
     assert wire.done == 0
 
 
-def test_acks_of_nobody_are_not_chosen_as_they_have_no_answer(wire: Wire) -> None:
+def test_requests_without_acks_are_not_chosen_as_they_have_no_answer(wire: Wire) -> None:
     program = wire.connection()
     wire.fault("unanswered", "Produce")
     wire.produce(program, batch(b"1"), acks=0)

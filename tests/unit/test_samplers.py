@@ -145,7 +145,7 @@ def test_a_client_that_gets_no_answer_is_replaced(monkeypatch: pytest.MonkeyPatc
     assert (rows[0].topic, rows[0].high_watermark) == ("t", 7)
 
 
-def test_a_cluster_that_does_not_run_is_asked_again_by_nobody(
+def test_a_cluster_that_does_not_run_is_not_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[Client] = []
@@ -165,7 +165,7 @@ def test_a_cluster_that_does_not_run_is_asked_again_by_nobody(
     assert len(made) == 1
 
 
-def test_a_cluster_that_answers_nobody_has_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_without_an_answer_has_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sampled(monkeypatch, [True], asked=3) == []
 
 
@@ -227,7 +227,7 @@ def test_a_cluster_that_does_not_answer_gives_no_row(monkeypatch: pytest.MonkeyP
     assert stopped_at_once(monkeypatch) == []
 
 
-def test_settings_of_a_cluster_that_does_not_run_are_asked_of_nobody(
+def test_settings_of_a_cluster_that_does_not_run_are_not_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(samplers, "AdminClient", None)

@@ -226,7 +226,7 @@ def test_producer_ids_are_advanced_again_before_they_are_used_up(
     assert min(ids.draw(broker) for broker in BROKERS) > AHEAD + AHEAD // 2
 
 
-def test_a_failover_asks_nobody_who_was_drained(mirrored: MirroredLog, tmp_path: Path) -> None:
+def test_a_failover_does_not_ask_drained_clients(mirrored: MirroredLog, tmp_path: Path) -> None:
     ids = Ids()
     mirrored.journal.notes.top_producer = 7
     kept(mirrored, ids, 7 + MARGIN)
@@ -360,7 +360,7 @@ def test_the_longest_live_replica_is_the_log(settling: FailoverRun) -> None:
         pytest.param((7, 8), {1: 8, 2: 7, 3: 7}, id="noted and absent everywhere: not appended"),
     ],
 )
-def test_what_was_appended_before_a_crash_is_what_a_replica_still_has(
+def test_records_appended_before_a_crash_are_those_that_a_replica_still_has(
     settling: FailoverRun, appended: tuple[int, ...], ends: dict[int, int]
 ) -> None:
     settling._log.journal.notes.phase = "ending"

@@ -170,7 +170,7 @@ def test_diverged_logs_are_no_mirror_of_each_other_in_the_other_direction(tmp_pa
     assert found == {*divergences, ("outcome-split", 0, 21), ("outcome-split", 1, 8)}
 
 
-def test_diverged_logs_are_invalid_where_nobody_was_promoted(tmp_path: Path) -> None:
+def test_diverged_logs_are_invalid_without_a_promotion(tmp_path: Path) -> None:
     ends = {("B", "tx", 0): [28], ("B", "tx", 1): [10]}
     judgement = at("3-diverged", tmp_path / "run", "A->B", promotions=ends)
     assert verdicts(judgement)["byte-equality"] is Verdict.INVALID

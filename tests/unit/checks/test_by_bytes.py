@@ -67,7 +67,7 @@ def test_run_without_client_history_is_judged_by_bytes(
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
-def test_a_budget_asks_for_what_nobody_recorded(budget: str, tmp_path: Path) -> None:
+def test_a_budget_asks_for_a_count_that_was_not_recorded(budget: str, tmp_path: Path) -> None:
     made = alone(2, "failover", "shadow")
     made.scenario = replace(made.scenario, budgets=BUDGETS[budget])
     judgement = judged(made, tmp_path / "run")

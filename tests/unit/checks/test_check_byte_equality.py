@@ -117,7 +117,7 @@ def test_torn_log_is_compared_up_to_the_tear(ours: Log, found: list[tuple[str, s
     )
 
 
-def test_copied_logs_of_which_nothing_was_mirrored_are_not_equal() -> None:
+def test_copied_logs_without_mirrored_records_are_not_equal() -> None:
     seen = but(kept([Log("A").data(1), Log("B")]), recorded=False)
     assert unjudged(NAME, seen) == ["B has nothing of A.t-0, of which A has batches"]
     assert unjudged(NAME, but(kept([Log("A").data(1), Log("B", start=1)]), recorded=False)) == []

@@ -405,7 +405,7 @@ def test_outputs_that_are_made_again_are_allowed_once_from_where_the_group_began
     assert ("output-duplicated", "B", "A.t", 4, False) in found
 
 
-def test_an_input_that_the_group_passed_at_the_failover_and_nobody_used_is_lost() -> None:
+def test_an_input_that_the_group_passed_at_the_failover_unused_is_lost() -> None:
     on_a = Log("A").txn(11, 12, pid=7)
     on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(21, pid=9)]
     reads = [began(), committed(2), *MOVED[2:]]

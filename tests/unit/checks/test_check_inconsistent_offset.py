@@ -62,7 +62,7 @@ def test_two_observers_of_any_kind_that_disagree_are_inconsistent(seen: Partitio
     assert anomalies(NAME, seen) == [("inconsistent-offset", "A", 0)]
 
 
-def test_neighbours_are_one_anomaly_and_everybody_is_named() -> None:
+def test_neighbours_are_one_anomaly_and_all_observers_are_named() -> None:
     seen = view([Log("A").data(1, 2)], sends=[send(1, 2, acked=0)], reads=[poll((0, 8), (1, 9))])
     (found,) = findings(NAME, seen)
     assert found.evidence == {

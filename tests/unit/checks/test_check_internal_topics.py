@@ -388,7 +388,7 @@ def test_an_append_that_failed_counts_for_nothing_once_brokers_were_down() -> No
     assert judged(but(states(*now, log=moved), windows=DOWN))[0] == wrong
 
 
-def test_without_a_history_nobody_knows_whether_an_append_failed() -> None:
+def test_without_a_history_it_is_unknown_whether_an_append_failed() -> None:
     found, unknown = judged(but(states(*FAILED), recorded=False))
     assert found == []
     assert len(unknown) == 1

@@ -482,7 +482,7 @@ def test_the_closed_form_is_the_search(steps: list[tuple[int, str]]) -> None:
 LONG_LOG = (2,) * 50
 
 
-def test_a_leader_that_nobody_writes_to_is_judged_by_what_it_had() -> None:
+def test_a_leader_without_writes_is_judged_by_what_it_had() -> None:
     """The sampler records it every few seconds, also in the epoch in which it leads."""
     idle = replica(
         *(2, 2, 2, 0), broker=2, high=(1, 2, 2, 2), epochs=(0, 1, 1, 1), leaders=(1, 2, 2, 2)

@@ -327,7 +327,7 @@ def test_every_replica_is_asked() -> None:
     assert found(ALL, replica_samples=[sampled(2)], deletions=[deleted(2, at=1)]) == []
 
 
-def test_a_destination_follows_its_source_and_nobody_else() -> None:
+def test_a_destination_follows_its_source_alone() -> None:
     gone = [("lost-beginning", "B", 0)]
     assert found(ALL, FOLLOWS[1]) == gone
     deleted_late = deleted(2, at=600)
@@ -416,7 +416,7 @@ def test_retention_deletes_only_segments_that_had_ended(
     assert found(LATE, ALL_AT_B, config=config) == expected
 
 
-def test_a_log_of_which_nothing_is_left_ended_there() -> None:
+def test_a_log_without_remaining_records_ended_there() -> None:
     whole = {"retention.ms": "900000", "segment.bytes": "1073741824"}
     old = Log("B").data(1, 2, 3, written=3 * SECOND)
     assert found(Log("A", start=3), old, config=whole) == []
@@ -424,7 +424,7 @@ def test_a_log_of_which_nothing_is_left_ended_there() -> None:
 
 
 @pytest.mark.parametrize("offsets", [300, 1200])
-def test_what_no_copy_has_may_have_been_as_large_as_brokers_allow(offsets: int) -> None:
+def test_records_that_no_copy_has_may_have_been_as_large_as_brokers_allow(offsets: int) -> None:
     """Segments of 1 GiB end with an index of 1 MiB, that is 358 MB: 342 of the largest batches."""
     late = Log("A", start=offsets).data(3, at=offsets)
     expected = [] if offsets > 342 else LOST

@@ -223,7 +223,7 @@ def test_losses_above_a_truncation_are_reported_separately() -> None:
 @pytest.mark.parametrize(
     ("mirrored", "found"), [(1, []), (2, [("lost-write", "A", 0)])], ids=["open", "committed"]
 )
-def test_a_transaction_that_was_open_when_truncated_was_promised_to_nobody(
+def test_a_transaction_that_was_open_when_truncated_was_not_promised(
     mirrored: int, found: list[tuple[str, str, int]]
 ) -> None:
     """B had 1, and perhaps its COMMIT, and a read_uncommitted reader had got it; the mirror ended,

@@ -497,7 +497,7 @@ def test_only_a_cleaner_writes_a_delete_horizon() -> None:
         ({"base_sequence": 0}, []),
     ],
 )
-def test_what_no_client_of_linkflap_writes(header: Header, found: list[int]) -> None:
+def test_headers_that_no_client_of_linkflap_writes(header: Header, found: list[int]) -> None:
     seen = view([Log("A").data(1, **header)], sends=[send(1, acked=0)])
     assert anomalies(NAME, seen) == [("impossible-header", "A", at) for at in found]
     assert anomalies(NAME, but(seen, programs=frozenset({"A.t"}))) == []

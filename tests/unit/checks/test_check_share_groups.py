@@ -495,7 +495,7 @@ def test_a_link_that_breaks_explains_nothing_and_a_path_of_clients_does() -> Non
         ("leadership-move", "A", True),
     ],
 )
-def test_what_only_changes_topics_or_ends_a_mirror_of_the_cluster_explains_nothing(
+def test_faults_that_only_change_topics_or_end_a_mirror_explain_nothing(
     fault: str, target: str, explains: bool
 ) -> None:
     seen = WRONG["delivered to another member too soon for any lock to have run out"][0]
@@ -618,7 +618,7 @@ def test_a_group_without_reported_progress_leaves_its_partition_unjudged() -> No
     ]
 
 
-def test_a_committed_record_behind_the_start_offset_that_nobody_was_given_is_unknown() -> None:
+def test_a_committed_record_behind_the_start_offset_that_was_not_delivered_is_unknown() -> None:
     seen = shared(*ACCEPTED_ROWS, DONE, log=Log("A").txn(1, pid=7).data(2))
     assert unjudged(NAME, seen) == [
         "share group g was not given all of A.t-0 of A in time: first 2"
@@ -626,7 +626,7 @@ def test_a_committed_record_behind_the_start_offset_that_nobody_was_given_is_unk
     assert anomalies(NAME, seen) == []
 
 
-def test_a_partition_of_which_a_share_group_was_given_nothing_is_unknown() -> None:
+def test_a_partition_without_deliveries_to_a_share_group_is_unknown() -> None:
     client = Awaited(
         client="group g", kind="share", cluster="A", home="A", since=0, until=0, within=0,
         group="g",
@@ -707,7 +707,7 @@ def test_a_group_that_begins_behind_what_it_was_never_done_with(before: Sequence
     assert after_a_failover(*before, *ON_B) == [("never-delivered", "B", 0)]
 
 
-def test_what_a_group_left_out_behind_its_first_delivery_was_to_be_delivered() -> None:
+def test_records_that_a_group_left_out_behind_its_first_delivery_were_due() -> None:
     """B's group begins at 0, and gets 1 of the other transaction and 9, and not 2 between them."""
     logs = [Log("A").data(1).data(2), Log("B").data(1).data(2).data(9)]
     rows = [
@@ -726,7 +726,7 @@ def test_what_a_group_left_out_behind_its_first_delivery_was_to_be_delivered() -
     assert anomalies(NAME, seen) == [("never-delivered", "B", 1)]
 
 
-def test_nobody_waits_for_the_rest_of_a_cluster_that_was_given_up() -> None:
+def test_the_rest_of_a_cluster_that_was_given_up_is_not_waited_for() -> None:
     """The members stayed on A, which was killed; a group that came to B and was given nothing there
     is unknown."""
     there = Log("B").txn(1, pid=7)

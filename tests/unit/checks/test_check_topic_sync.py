@@ -123,7 +123,7 @@ ACCEPTED |= {
 
 
 @pytest.mark.parametrize("own", [{}, {"retention.ms": "-1"}])
-def test_what_a_mirror_synced_stays_when_it_fails_over(own: Mapping[str, str]) -> None:
+def test_settings_that_a_mirror_synced_stay_when_it_fails_over(own: Mapping[str, str]) -> None:
     """Nor does anybody change it afterwards."""
     assert anomalies(NAME, synced_then(own)) == [("setting-differs", "B", -1)]
 

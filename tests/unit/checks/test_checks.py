@@ -199,7 +199,7 @@ def modules_outside_checks() -> Iterator[Path]:
         yield from (p for p in (ROOT / top).rglob("*.py") if p.parent != CHECKS)
 
 
-def test_a_check_is_one_file_and_nobody_else_knows_its_name_or_its_kinds() -> None:
+def test_a_check_is_one_file_and_no_other_has_its_name_or_its_kinds() -> None:
     """A check's declaration has all that the judge, the Spark job, `linkflap forensics` and the
     report need. A check may name another that it is related to."""
     knows = []

@@ -524,7 +524,7 @@ def test_an_aborted_record_replaces_nothing_and_a_tombstone_goes_once_it_has_exp
 
 
 @pytest.mark.parametrize("what", ["source", "destination"])
-def test_without_keys_nobody_knows_what_a_cleaner_took(what: str) -> None:
+def test_without_keys_it_is_unknown_what_a_cleaner_took(what: str) -> None:
     one = sent_to_b(1, 3)
     cluster = {"source": "A", "destination": "B"}[what]
     blind = [replace(r, parts=no_parts()) if r.cluster == cluster else r for r in one.replicas]
@@ -599,9 +599,7 @@ def test_a_planned_failover_waited_for_what_a_mirror_that_may_repeat_brought(
 
 
 @pytest.mark.parametrize(("b", "unknown"), [(Log("B").skip(1), 1), (Log("B"), 0)])
-def test_what_came_late_may_have_come_before_where_a_cleaner_made_room(
-    b: Log, unknown: int
-) -> None:
+def test_late_records_may_have_come_before_where_a_cleaner_made_room(b: Log, unknown: int) -> None:
     """B has 2 1 3, or had 1 2 1 3."""
     one = view([FIRST, b.data(2, 1, 3)], sends=SENT, windows=[FLAP], compacted={"B": 3 + unknown})
     found = {"order-equality": "mirror-inversion", "send-order": "internal-inversion"}
@@ -789,7 +787,7 @@ def test_a_tombstone_goes_when_it_has_expired_and_not_before(
     assert of_source(own(left, written=written, topic_config=config)) == (lost, 0)
 
 
-def test_a_tombstone_that_nobody_acknowledged_may_have_come_and_gone() -> None:
+def test_an_unacknowledged_tombstone_may_have_come_and_gone() -> None:
     acked = [send(FIRST_OF_0, acked=0), send(FIRST_OF_1, acked=1)]
     for outcome, found in (("info", ([], 1)), ("fail", ([0], 0))):
         refused = [TOMBSTONE] if outcome == "fail" else []
@@ -801,7 +799,7 @@ def test_a_tombstone_that_nobody_acknowledged_may_have_come_and_gone() -> None:
     assert of_source(own((FIRST_OF_1,), written=WRITTEN[:2], sent=value)) == ([0], 0)
 
 
-def test_a_tombstone_that_nobody_acknowledged_and_that_was_read_was_there() -> None:
+def test_an_unacknowledged_tombstone_that_was_read_was_there() -> None:
     acked = [send(FIRST_OF_0, acked=0), send(FIRST_OF_1, acked=1)]
     one = own(
         (FIRST_OF_1,),
@@ -833,7 +831,7 @@ def test_an_offset_that_has_another_record_or_a_marker_never_had_the_absent_one(
     assert of_source(own((), log=log, sent=[send(FIRST_OF_0, acked=0)])) == ([0], 0)
 
 
-def test_records_of_other_clients_that_nobody_can_read_may_have_replaced_it() -> None:
+def test_unreadable_records_of_other_clients_may_have_replaced_it() -> None:
     log = Log("A").skip(1).data(FIRST_OF_1, keys={FIRST_OF_1: digested(SEEDED.key(FIRST_OF_1))})
     one = own((), log=log.data(-1), sent=[send(FIRST_OF_0, acked=0), send(FIRST_OF_1, acked=1)])
     assert of_source(one) == ([0], 0)  # its key is another

@@ -61,7 +61,7 @@ def test_first_reason_of_a_killed_run_is_the_kill(recorded: Recorded) -> None:
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed", "running"])
-def test_what_follows_from_the_end_of_a_run_without_logs_is_one_sentence(
+def test_the_end_of_a_run_without_logs_is_reported_in_one_sentence(
     recorded: Recorded, status: Status
 ) -> None:
     folder = recorded.close(commits=0, aborts=0, reads=0, status=status)

@@ -387,7 +387,7 @@ def test_a_run_of_an_older_version_lost_the_first_that_was_acknowledged_at_each_
 
 
 @pytest.mark.parametrize(("producer", "explained"), [(5, True), (9, False)])
-def test_what_a_program_was_acknowledged_is_lost_by_offset_and_producer(
+def test_acknowledged_records_of_a_program_are_lost_by_offset_and_producer(
     producer: int, explained: bool
 ) -> None:
     """The list of the loss has no payload ids of a program's records."""

@@ -185,7 +185,7 @@ def test_a_partition_of_the_mirror_without_a_promotion(recorded: Recorded) -> No
     assert said in promises(recorded.close())
 
 
-def test_promotions_and_failovers_that_nobody_writes(recorded: Recorded) -> None:
+def test_promotions_and_failovers_that_no_mirror_writes(recorded: Recorded) -> None:
     promoted(recorded, 5)
     failed_over(recorded, 0, 1)
     failed_over(recorded, 0, 0)
@@ -280,7 +280,7 @@ def test_findings_that_depend_on_a_missing_promotion_are_not_proven(recorded: Re
 
 
 @pytest.mark.parametrize(("alive", "dead"), [(True, set()), (False, {"A"})])
-def test_a_cluster_of_which_a_broker_died_is_dead_unless_it_was_alive_in_the_end(
+def test_a_cluster_with_a_dead_broker_is_dead_unless_it_was_alive_in_the_end(
     recorded: Recorded, alive: bool, dead: set[str]
 ) -> None:
     recorded.event("broker-died", "A/1", by="itself")
