@@ -350,9 +350,9 @@ def delete_beginning(made: Made, rng: Random) -> None:
         row = {"topic": key.topic, "partition": key.partition, "offset": start}
         event = EventRow(time=time, kind="records-deleted", subject=key.cluster, data=row)
         made.events.append(event)
-    config = rng.choice(({}, {"retention.ms": "1"}, {"message.timestamp.type": "LogAppendTime"}))
-    topics = replace(made.scenario.topics, config={**made.scenario.topics.config, **config})
-    made.scenario = replace(made.scenario, topics=topics)
+    made.set_on_topics(
+        **rng.choice(({}, {"retention_ms": "1"}, {"message_timestamp_type": "LogAppendTime"}))
+    )
 
 
 def repeat_batch(made: Made, rng: Random) -> None:
@@ -392,9 +392,7 @@ def compact(made: Made, rng: Random) -> None:
     below = rng.choice([entry.end for entry in captured.entries])
     entries = compacted(captured.entries, below, frozenset(), rng)
     captured.entries, captured.bounds = entries, replace(captured.bounds, compacted=below)
-    config = {"delete.retention.ms": rng.choice(("0", "86400000"))}
-    topics = replace(made.scenario.topics, config={**made.scenario.topics.config, **config})
-    made.scenario = replace(made.scenario, topics=topics)
+    made.set_on_topics(delete_retention_ms=rng.choice(("0", "86400000")))
 
 
 def change_bounds(made: Made, rng: Random) -> None:

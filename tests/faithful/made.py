@@ -35,6 +35,11 @@ class LogKey(NamedTuple):
     topic: str
     partition: int
 
+    def folder(self, root: Path) -> Path:
+        """Its segments in the run directory."""
+        name = f"{self.topic}-{self.partition}"
+        return root / "captures" / self.moment / self.cluster / str(self.broker) / name
+
 
 @dataclass(slots=True, kw_only=True)
 class Captured:
@@ -123,6 +128,14 @@ class Made:
         if captured.bounds.high_watermark == before:
             captured.bounds = replace(captured.bounds, high_watermark=end_of(captured.entries))
 
+    def set_on_topics(self, **config: str) -> None:
+        """Adds settings of the scenario's topics; `_` stands for `.`."""
+        named = {name.replace("_", "."): value for name, value in config.items()}
+        topics = self.scenario.topics
+        self.scenario = replace(
+            self.scenario, topics=replace(topics, config={**topics.config, **named})
+        )
+
     def write(self, root: Path) -> Path:
         """Writes the run directory."""
         root.mkdir(parents=True)
@@ -133,8 +146,7 @@ class Made:
         moments: dict[str, list[Bounds]] = {}
         for key, captured in self.logs.items():
             moments.setdefault(key.moment, []).append(captured.bounds)
-            name = f"{key.topic}-{key.partition}"
-            folder = root / "captures" / key.moment / key.cluster / str(key.broker) / name
+            folder = key.folder(root)
             folder.mkdir(parents=True)
             for base, entries in captured.segments():
                 (folder / f"{base:020}.log").write_bytes(b"".join(e.encoded() for e in entries))

@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from linkflap.harness.model.history import EventRow, Operation, Watermark
 from tests.faithful.clusters import ABORT, COMMIT, Entry, states
-from tests.faithful.made import Made
+from tests.faithful.made import LogKey, Made
 from tests.faithful.spec import spec
 from tests.faithful.stories import story
 
@@ -91,6 +91,16 @@ BESIDE: Final[Mapping[str, str]] = {
 }
 """Why a check may find a mutation that is aimed at another check: the finding follows from it in
 some runs."""
+
+
+def torn(key: LogKey) -> Afterwards:
+    """Takes the last bytes of the last segment of a captured replica."""
+
+    def tear(root: Path) -> None:
+        path = sorted(key.folder(root).glob("*.log"))[-1]
+        path.write_bytes(path.read_bytes()[:-7])
+
+    return tear
 
 
 class NothingToChange(LookupError):

@@ -159,9 +159,7 @@ def beginning_deleted_inside_a_batch(made: Made, rng: Random) -> None:
 @mutation(PAIR, must="log-start/lost-beginning")
 def beginning_lost_below_the_size_kept(made: Made, rng: Random) -> None:
     """The topic keeps 100 MB, and less is left of A."""
-    config = {**made.scenario.topics.config, "retention.bytes": "100000000"}
-    topics = replace(made.scenario.topics, config=config)
-    made.scenario = replace(made.scenario, topics=topics)
+    made.set_on_topics(retention_bytes="100000000")
     _begins_later(made, "A", 2)
 
 
@@ -169,9 +167,7 @@ def beginning_lost_below_the_size_kept(made: Made, rng: Random) -> None:
 def beginning_lost_inside_a_segment(made: Made, rng: Random) -> None:
     """The topic keeps one byte. A's first batches are gone, and so few cannot have filled a
     segment."""
-    config = {"segment.bytes": "1073741824", "retention.bytes": "1"}
-    topics = replace(made.scenario.topics, config={**made.scenario.topics.config, **config})
-    made.scenario = replace(made.scenario, topics=topics)
+    made.set_on_topics(segment_bytes="1073741824", retention_bytes="1")
     _begins_later(made, "A", 2)
 
 
@@ -187,9 +183,7 @@ def beginning_lost_beyond_what_was_deleted(made: Made, rng: Random) -> None:
 @mutation(PAIR, verdict="valid")
 def beginning_past_the_time_kept(made: Made, rng: Random) -> None:
     """The topic keeps records for one millisecond, and A has deleted its first batches."""
-    config = {**made.scenario.topics.config, "retention.ms": "1"}
-    topics = replace(made.scenario.topics, config=config)
-    made.scenario = replace(made.scenario, topics=topics)
+    made.set_on_topics(retention_ms="1")
     _begins_later(made, "A", 2)
 
 

@@ -41,6 +41,7 @@ from tests.faithful.mutations.base import (
     kept_out,
     mutation,
     put,
+    torn,
 )
 from tests.kafka_log import HEADER_SIZE, batches_in, recrc, rewrite
 
@@ -119,21 +120,7 @@ def own_epoch_raised(made: Made, rng: Random) -> None:
 def own_segment_torn(made: Made, rng: Random) -> Afterwards:
     """The leader of __transaction_state lacks the last bytes of the log, which are below the high
     watermark."""
-    key = made.log_keys("A", 0, topic=STATES[0])[0]
-
-    def tear(root: Path) -> None:
-        folder = (
-            root
-            / "captures"
-            / key.moment
-            / key.cluster
-            / str(key.broker)
-            / f"{key.topic}-{key.partition}"
-        )
-        path = sorted(folder.glob("*.log"))[-1]
-        path.write_bytes(path.read_bytes()[:-7])
-
-    return tear
+    return torn(made.log_keys("A", 0, topic=STATES[0])[0])
 
 
 @mutation(PAIR, unknown="internal-topics recording", verdict="unknown")

@@ -35,6 +35,7 @@ from tests.faithful.mutations.base import (
     promotion,
     put,
     returned,
+    torn,
 )
 from tests.faithful.mutations.readers import forget
 from tests.faithful.mutations.writes import SEEN
@@ -231,9 +232,7 @@ def a_type_of_timestamp_that_the_mirrored_topic_never_had(made: Made, rng: Rando
 def _clean(made: Made, cluster: str, rng: Random) -> list[Entry]:
     """Compacts a cluster's log, but for its last batch, on every replica in the same way. Returns
     what is left below."""
-    config = {"cleanup.policy": "compact", "delete.retention.ms": "0"}
-    config = {**made.scenario.topics.config, **config}
-    made.scenario = replace(made.scenario, topics=replace(made.scenario.topics, config=config))
+    made.set_on_topics(cleanup_policy="compact", delete_retention_ms="0")
     log = made.log(cluster)
     below = log[-1].offset
     ended = states(log)
@@ -469,21 +468,7 @@ def tail_lost_though_shown(made: Made, rng: Random) -> None:
 @mutation(PAIR, unknown="recording", verdict="unknown")
 def segment_torn(made: Made, rng: Random) -> Afterwards:
     """A segment of B's leader lacks its last bytes, so it is unknown what was in them."""
-    file = made.log_keys("B", 0)[0]
-
-    def tear(root: Path) -> None:
-        folder = (
-            root
-            / "captures"
-            / file.moment
-            / file.cluster
-            / str(file.broker)
-            / f"{file.topic}-{file.partition}"
-        )
-        path = sorted(folder.glob("*.log"))[-1]
-        path.write_bytes(path.read_bytes()[:-7])
-
-    return tear
+    return torn(made.log_keys("B", 0)[0])
 
 
 @mutation(PAIR, must="byte-equality/byte-divergence", unknown="recording")
@@ -495,8 +480,7 @@ def value_changed_behind_a_wrong_length(made: Made, rng: Random) -> Afterwards:
     file = made.log_keys("B", 0)[0]
 
     def damage(root: Path) -> None:
-        folder = root / "captures" / file.moment / file.cluster / str(file.broker)
-        for path in sorted(folder.glob(f"{file.topic}-{file.partition}/*.log")):
+        for path in sorted(file.folder(root).glob("*.log")):
             wrong = rng.choice((-1, 1 << 29))
             log = b"".join(
                 with_length(batch, wrong)
