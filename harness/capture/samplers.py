@@ -1,5 +1,5 @@
 """Samples a run: the bounds of every data partition, every replica, the committed offsets of
-groups, the settings of topics, and host stalls.
+groups, the start offsets of programs' share groups, the settings of topics, and host stalls.
 
 Bounds: each cluster has one thread with one admin client. One sample requests ListOffsets three
 times in this order: log start, last stable offset (read_committed end), high watermark
@@ -31,7 +31,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -46,17 +46,22 @@ from linkflap.harness.model.events import (
     SampledReplica,
     SettingsSampled,
 )
-from linkflap.harness.model.history import GroupOffset, Watermark
+from linkflap.harness.model.history import SHARE_SAMPLER, Fetched, GroupOffset, Poll, Watermark
 from linkflap.harness.model.protocols import Cluster, Deployment, Recorder, is_running
 from linkflap.harness.model.security import entered_by
 from linkflap.harness.model.threads import Background, stop_all
 from linkflap.harness.model.topology import ANY_NAME, TopicPartition, is_data_topic
 from linkflap.harness.model.wait import now, until
-from linkflap.harness.rundir import RunWriter
+from linkflap.harness.rundir import Appender, RunWriter
 from linkflap.harness.wire.access import Unanswered
 from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.librdkafka import quiet, settings_on_topics
-from linkflap.harness.wire.requests import EARLIEST, LATEST, replica_offsets
+from linkflap.harness.wire.requests import (
+    EARLIEST,
+    LATEST,
+    replica_offsets,
+    share_group_starts,
+)
 
 INTERVAL: Final = 1.0
 SETTINGS_INTERVAL: Final = 2.0
@@ -169,6 +174,82 @@ def replica_samplers(
         for name, cluster in deployment.clusters.items()
         if len(cluster.brokers) > 1
     }
+
+
+class ShareGroupSampler(Background):
+    """Samples the start offsets of share groups on one cluster from its own thread, until stopped,
+    and once more then. Each running broker is asked: that which coordinates a group answers."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        groups: Iterable[str],
+        rows: Appender[Poll],
+        *,
+        interval: float = INTERVAL,
+    ) -> None:
+        super().__init__(f"the sampler of the share groups of {cluster.name}", self._watch)
+        self._cluster, self._groups, self._rows = cluster, sorted(groups), rows
+        self._interval = interval
+        self._last: dict[tuple[str, TopicPartition], int] = {}
+
+    def _watch(self) -> None:
+        while not self.stopping.wait(self._interval):
+            self._sampled()
+        self._last.clear()
+        self._sampled()
+
+    def _sampled(self) -> None:
+        """Takes a sample, unless the runtime cannot report which brokers run."""
+        with contextlib.suppress(EnvironmentFailure):
+            addresses = [
+                b.client_address for b in self._cluster.brokers.values() if b.state == "running"
+            ]
+            asyncio.run(self._sample(addresses))
+
+    async def _sample(self, addresses: Sequence[str]) -> None:
+        await asyncio.gather(*map(self._ask, addresses))
+
+    async def _ask(self, address: str) -> None:
+        connection, asked = Connection(address), now()
+        try:
+            found = await share_group_starts(connection, self._groups, within=ANSWER_WITHIN)
+        except Unanswered:
+            return
+        finally:
+            connection.close()
+        for group, starts in found.items():
+            news = {tp: at for tp, at in starts.items() if self._last.get((group, tp)) != at}
+            self._last |= {(group, tp): at for tp, at in news.items()}
+            if news:
+                self._rows.write(
+                    Poll(
+                        time=asked,
+                        returned=now(),
+                        reader=SHARE_SAMPLER,
+                        process=0,
+                        cluster=self._cluster.name,
+                        isolation="read_uncommitted",
+                        kind="settled",
+                        group=group,
+                        fetched=tuple(
+                            Fetched(topic=topic, partition=number, position=at)
+                            for (topic, number), at in news.items()
+                        ),
+                    )
+                )
+
+
+def share_group_samplers(
+    deployment: Deployment, groups: Collection[str], writer: RunWriter
+) -> Sequence[ShareGroupSampler]:
+    """One for each cluster, if there is a group: of programs. Members of linkflap's own share
+    groups ask themselves."""
+    return [
+        ShareGroupSampler(cluster, groups, writer.polls(f"share-groups-{name}"))
+        for name, cluster in deployment.clusters.items()
+        if groups
+    ]
 
 
 EVERY: Final = int(0.5e9)

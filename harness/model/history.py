@@ -55,6 +55,8 @@ SHARE_LOCK_MS: Final = 15_000
 """Duration of a share group's acquisition lock on a record: the shortest that brokers allow by
 default. A record of a dead member is not delivered again before the lock expires.
 """
+SHARE_SAMPLER: Final = "the sampler of share groups"
+"""The reader of rows `settled` of programs' share groups, whose start offsets linkflap samples."""
 PollKind = Literal["poll", "assign", "revoke", "commit", "drained", "error"] | ShareKind
 SHARE_KINDS: Final = frozenset(get_args(ShareKind))
 

@@ -194,3 +194,26 @@ async def replica_offsets(
         for row in topic.partitions
         if row.error_code == Error.none
     }
+
+
+async def share_group_starts(
+    connection: Connection, groups: Iterable[str], *, within: float = 10
+) -> dict[str, dict[TopicPartition, int]]:
+    """The start offsets of the share groups that this broker coordinates: every record below one
+    is finished (KIP-932). Raises Unanswered."""
+    m = messages.request("describe_share_group_offsets", 0)
+    each = m.DescribeShareGroupOffsetsRequestGroup
+    body = m.DescribeShareGroupOffsetsRequest(
+        groups=tuple(each(group_id=group, topics=None) for group in groups)
+    )
+    answer = await connection.call("describe_share_group_offsets", 0, body, within=within)
+    return {
+        str(group.group_id): {
+            (str(topic.topic_name), int(row.partition_index)): int(row.start_offset)
+            for topic in group.topics
+            for row in topic.partitions
+            if row.error_code == Error.none and row.start_offset >= 0
+        }
+        for group in answer.groups
+        if group.error_code == Error.none
+    }

@@ -36,7 +36,7 @@ from linkflap.harness.model.scenario import (
     WorkloadSpec,
     groups_of_program,
 )
-from linkflap.harness.model.threads import side_by_side
+from linkflap.harness.model.threads import side_by_side, stop_all
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import now
 from linkflap.harness.rundir import Run, RunWriter
@@ -296,6 +296,9 @@ class _Session:
             bootstraps, self._topics, writer, groups=groups, runs=runs
         )
         self._settings = SettingsSampler(bootstraps, self._topics, writer, runs=runs)
+        self._shares = samplers.share_group_samplers(
+            deployment, scenario.recorded_share_groups, writer
+        )
         crews = make_all(
             [w for w in scenario.workloads if not w.command],  # the caller starts its programs
             deployment=deployment,
@@ -330,6 +333,7 @@ class _Session:
         self._bystanders = UnexpectedExits(self.inner, self.faults.under_way, exits)
         stack.callback(run_end.ended, writer, "watermarks", sampler.stop)
         stack.callback(run_end.ended, writer, "settings", self._settings.stop)
+        stack.callback(run_end.ended, writer, "share groups", lambda: stop_all(self._shares))
         stack.callback(run_end.ended, writer, "clients", self._clients.stop)
         stack.callback(self.inner.ending.set)
 
@@ -338,6 +342,8 @@ class _Session:
         self._sampler.start()
         if self._scenario.mirror.guarantee.restores_settings:
             self._settings.start()
+        for each in self._shares:
+            each.start()
         self._clients.prepare()
         side_by_side(mirror.start for mirror in self.inner.mirrors.values())
         self._bystanders.all_started()
@@ -355,6 +361,7 @@ class _Session:
         self._settings.ask_to_stop()
         self._sampler.stop()
         self._settings.stop()
+        stop_all(self._shares)
         if drained:
             run_end.stop_mirrors(world)
         else:

@@ -42,7 +42,7 @@ from linkflap.harness.model.events import Phase
 from linkflap.harness.model.protocols import Deployment, WireRecording
 from linkflap.harness.model.scenario import Record, Scenario, WorkloadSpec, through_recorders
 from linkflap.harness.model.texts import nearest
-from linkflap.harness.model.threads import side_by_side, stop_all
+from linkflap.harness.model.threads import Background, side_by_side, stop_all
 from linkflap.harness.model.wait import now, patient, until
 from linkflap.harness.rundir import Run, RunWriter
 from linkflap.harness.workloads import jvms
@@ -272,7 +272,8 @@ def perform(
     of_replicas = samplers.replica_samplers(
         deployment, topics, writer, again=samplers.AGAIN if in_brokers else 0
     )
-    replicas = list(of_replicas.values()) if in_brokers else []
+    shares = samplers.share_group_samplers(deployment, scenario.recorded_share_groups, writer)
+    others: list[Background] = [*(of_replicas.values() if in_brokers else ()), *shares]
     leads = guarantee.keeps_journal and not in_brokers
     runs = samplers.runs_in(deployment)
     sampler = samplers.WatermarkSampler(
@@ -313,18 +314,18 @@ def perform(
     bystanders = UnexpectedExits(world, player.under_way, exits)
     watch = Ticker(world, progress, bystanders)
     stack.callback(ended, writer, "watermarks", sampler.stop)
-    for each in replicas:
-        stack.callback(ended, writer, "replicas", each.stop)
+    for each in others:
+        stack.callback(ended, writer, "samplers", each.stop)
     stack.callback(ended, writer, "settings", settings.stop)
     stack.callback(ended, writer, "clients", clients.stop)
     stack.callback(
         ended, writer, "faults", lambda: player.join(within=ENDS_WITHIN, tick=lambda: None)
     )
-    stack.push(partial(broken_off, world, progress, [sampler, settings, *replicas]))
+    stack.push(partial(broken_off, world, progress, [sampler, settings, *others]))
     sampler.start()
     if guarantee.restores_settings or guarantee.syncs_topics:
         settings.start()
-    for each in replicas:
+    for each in others:
         each.start()
     clients.prepare()
     _phase(writer, progress, "starting mirrors")
@@ -341,7 +342,7 @@ def perform(
     clients.stop()
     settings.ask_to_stop()
     # Before the watermarks: what a replica had counts only before the last sample of its leader.
-    stop_all(replicas)
+    stop_all(others)
     sampler.stop()
     settings.stop()
     watch()

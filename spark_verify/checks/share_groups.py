@@ -56,7 +56,7 @@ from typing import Final
 import numpy as np
 
 from linkflap.harness.model.faults import KILL as MIRROR_KILL
-from linkflap.harness.model.history import SHARE_LOCK_MS
+from linkflap.harness.model.history import SHARE_LOCK_MS, SHARE_SAMPLER
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.log_model.delivered_records import Delivered, columns_of, found
@@ -669,23 +669,29 @@ def _done_with(
     if _last_cluster(view, group) != generation.cluster:
         return []
     ends = [row.position for row in rows if row.kind == "settled"]
-    if not ends and any(row.lock_ms for row in rows):
-        return []  # a program's, recorded on the wire: nobody asked for its start offsets
-    if not ends or log is None:
-        return [
-            Unjudged(f"no member of share group {group} reported how far it is done with {view.tp}")
-        ]
+    of_programs = any(row.lock_ms or row.reader == SHARE_SAMPLER for row in rows)
+    if log is None or not ends:
+        said = f"no member of share group {group} reported how far it is done with {view.tp}"
+        return [] if of_programs else [Unjudged(said)]
     visible = np.flatnonzero(log.visible)
     offsets, uids = log.replica.records.offset[visible], log.replica.records.uid[visible]
     done = offsets < max(ends)
+    given = _of(rows, "acquire").offset
+    if of_programs:
+        done &= offsets >= given.min(initial=FOREVER)
+        return _passed_over(_missed_by(generation, rows, offsets[done], uids[done]))
     before = _done_before(view, generation, rows, offsets, uids)
-    findings = _missed_by(generation, rows, offsets[done & ~before], uids[done & ~before])
+    missed = _missed_by(generation, rows, offsets[done & ~before], uids[done & ~before])
     # On a cluster that was given up, no run waits until the group has read the rest.
     later = offsets[~done] if generation.lost is None else offsets[:0]
-    waiting = later[~among(later, distinct(_of(rows, "acquire").offset))]
-    if len(waiting):
-        findings.append(_not_in_time(view, group, generation.cluster, int(waiting[0])))
-    return findings
+    waiting = later[~among(later, distinct(given))].tolist()
+    return [*missed, *(_not_in_time(view, group, generation.cluster, n) for n in waiting[:1])]
+
+
+def _passed_over(missed: Sequence[Found]) -> Sequence[Found]:
+    """What a group of programs missed: it chooses where it begins and after how many deliveries a
+    record is dropped, and nobody asks it to read to the end."""
+    return [found for found in missed if found.kind == NEVER]
 
 
 def _last_cluster(view: PartitionView, group: str) -> str:
@@ -720,7 +726,7 @@ def _given_often(row: Read) -> bool:
 
 def _missed_by(
     generation: LogGeneration, rows: Sequence[Read], offsets: Ints, uids: Ints
-) -> list[Finding]:
+) -> list[Found]:
     """Two columns about finished records: those that no member had acquired when the group's start
     offset was first seen above them, and those that no member had asked to end by then."""
     passed = _passed(offsets, rows)
@@ -768,8 +774,10 @@ CHECK = Check(
     source="""KIP-932 (share groups: acquisition, acknowledgement, delivery count, share-partition
         start offset); KIP-1222 (renewal)""",
     wire="""What brokers gave the members of the program's `share_group`, and which
-        acknowledgements they confirmed. That aborted records were filtered, and that every
-        record was given before the start offset passed it, is not known.""",
+        acknowledgements they confirmed, and the start offsets that linkflap samples: they do not
+        go back, and pass no record behind the first given one that was not given too. Where the
+        group begins is its own choice, nobody asks it to read to the end, and after how many
+        deliveries a record is dropped is not known; nor is that aborted records were filtered.""",
     inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(

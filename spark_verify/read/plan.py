@@ -362,6 +362,7 @@ def _planned(root: Path) -> RunPlan:
         damage.extend(absent_ends(reader.run, events))
         damage.extend(unnoted_captures(reader, events))
         damage.extend(misplaced_promotions(reader.run, events))
+        damage.extend(_unread_of_share_groups(events))
         damage.extend(
             absent_promotions(
                 events, named, journal=reader.run.scenario.mirror.guarantee.keeps_journal
@@ -681,6 +682,18 @@ def _find_deleted(
                     f"a program asked {report.cluster} to delete topic {topic} and got no answer, "
                     "so that nothing says whether the one that is there is the same; write to "
                     "topics that you do not delete"
+                )
+
+
+def _unread_of_share_groups(events: Sequence[Event]) -> Iterator[Damage]:
+    """What members of share groups got or acknowledged, or how a group was reset, that a recorder
+    could not read: without it, records may seem to have been left out."""
+    for report in of_kind(events, WireRecorded):
+        for what, times in sorted(report.unread.items()):
+            if "share" in what:
+                yield Damage(
+                    path=f"polls/wire-{report.cluster}.jsonl",
+                    reason=f"the recorder of {report.cluster} could not read {what}, {times} times",
                 )
 
 

@@ -22,7 +22,7 @@ from linkflap.api.fixtures import FixtureRun
 from linkflap.chaos import scenario_file
 from linkflap.harness.capture.logs import Captures
 from linkflap.harness.model.events import FaultBite, ProgramStarted, WireRecorded
-from linkflap.harness.model.history import Operation
+from linkflap.harness.model.history import SHARE_SAMPLER, Operation
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.verdict import Verdict
@@ -558,6 +558,8 @@ def test_share_group_of_a_program_is_judged_by_what_crossed_the_wire(tmp_path: P
     assert not damage
     assert {"acquire", "accepted", "released", "rejected"} <= {poll.kind for poll in polls}
     assert {poll.lock_ms for poll in polls if poll.kind == "acquire"} == {30_000}
+    starts = [f.position for p in polls if p.reader == SHARE_SAMPLER for f in p.fetched]
+    assert max(starts) > 0, starts
     assert share_findings(folder) == {("examined", "")}
 
     accepted = next(poll for poll in polls if poll.kind == "accepted")

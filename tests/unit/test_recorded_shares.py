@@ -8,13 +8,16 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 
-from linkflap.harness.model.history import Poll
+from linkflap.harness.model.history import SHARE_SAMPLER, Poll
 from linkflap.harness.rundir import RunReader
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.messages import Error
 from linkflap.harness.wire.recorder.connection import WireConnection
+from linkflap.harness.wire.recorder.shares import RESETS
+from linkflap.spark_verify.facts.sends_and_reads import Read
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.assemble import PartitionRows
 from linkflap.spark_verify.read.payload_ids import fetched_on_the_wire
@@ -337,3 +340,57 @@ def test_a_record_of_a_lost_connection_may_be_given_to_another_member(wire: Wire
     again = Member(wire)
     again.acknowledged(again.acknowledge((0, 1, (ACCEPT,))), Error.invalid_record_state)
     assert anomalies("share-groups", seen(wire)) == []
+
+
+def sampled(judged: PartitionView, *starts: int) -> PartitionView:
+    """The same, with start offsets of the group that were sampled after everything else."""
+    after = max((row.returned for row in judged.shares), default=1)
+    none = np.empty(0, np.int64)
+    rows = [
+        Read(
+            reader=SHARE_SAMPLER, process=0, cluster="A", isolation="read_uncommitted",
+            kind="settled", group="workers", time=after + 2 * n + 1, returned=after + 2 * n + 2,
+            position=start, uids=none, offsets=none,
+        )
+        for n, start in enumerate(starts)
+    ]  # fmt: skip
+    return replace(judged, shares=(*judged.shares, *rows))
+
+
+@pytest.mark.parametrize(
+    ("acquired", "starts", "wrong"),
+    [
+        pytest.param([(0, 0, 1), (1, 1, 1)], [0, 2], [], id="all was given"),
+        pytest.param([(0, 0, 1)], [1], [], id="the rest may still be given"),
+        pytest.param([(0, 0, 1)], [2], [("never-delivered", "A", 1)], id="one was passed over"),
+        pytest.param([(1, 1, 1)], [2], [], id="the group may have begun at the end"),
+        pytest.param([], [2], [], id="nothing was given to it"),
+        pytest.param([(0, 1, 1)], [2, 1], [("wrong-start-offset", "A", 1)], id="it went back"),
+        pytest.param([(0, 1, 1)], [3], [("wrong-start-offset", "A", 3)], id="beyond the end"),
+    ],
+)
+def test_start_offsets_of_a_program_s_group(
+    wire: Wire,
+    acquired: Sequence[tuple[int, int, int]],
+    starts: Sequence[int],
+    wrong: list[tuple[str, str, int]],
+) -> None:
+    member = Member(wire)
+    for each in acquired:
+        member.get(each)
+    judged = sampled(seen(wire), *starts)
+    assert anomalies("share-groups", judged) == wrong
+    assert unjudged("share-groups", judged) == []
+
+
+@pytest.mark.parametrize("api", sorted(RESETS.values()))
+@pytest.mark.parametrize("group", ["workers", "others"])
+def test_a_reset_of_a_group_is_unknown(wire: Wire, api: str, group: str) -> None:
+    m = messages.request(api, 0)
+    what: dict[str, Any] = {"group_id": group, "topics": ()}
+    if api == "delete_groups":
+        what = {"groups_names": ("x", group)}
+    body = getattr(m, f"{messages.api_name(api)}Request")(**what)
+    wire.ask(wire.connection(), api, 0, body)
+    said = {f"share group workers as it was reset ({api})": 1} if group == "workers" else {}
+    assert wire.report.unread == said

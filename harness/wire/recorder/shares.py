@@ -32,10 +32,17 @@ from linkflap.harness.wire.messages import Error, Malformed, Message
 from linkflap.harness.wire.recorder.reads import Names, WireReads, delivered
 from linkflap.harness.wire.recorder.settings import Settings
 
+RESETS: Final[Mapping[int, str]] = {
+    42: "delete_groups",
+    91: "alter_share_group_offsets",
+    92: "delete_share_group_offsets",
+}
+"""What moves the start offset of a group without its members."""
 SHARES: Final[Mapping[int, str]] = {
     76: "share_group_heartbeat",
     78: "share_fetch",
     79: "share_acknowledge",
+    **RESETS,
 }
 _TYPES: Final[Mapping[int, tuple[PollKind, PollKind]]] = {
     1: ("accept", "accepted"),
@@ -106,6 +113,11 @@ class WireSharer:
     def asked(self, api: str, body: Message) -> Callable[[Message], None] | None:
         """Records a request. Returns what takes its answer; None if nothing does. Raises
         Malformed."""
+        if api in RESETS.values():
+            groups = body.groups_names if api == "delete_groups" else (body.group_id,)
+            for group in sorted(self._shares.groups.intersection(groups)):
+                self._shares.reads.report.unreadable(f"share group {group} as it was reset ({api})")
+            return None
         key = group, member_id = body.group_id or "", body.member_id or ""
         if group not in self._shares.groups:
             return None

@@ -555,6 +555,20 @@ def test_batches_without_an_id_and_an_answer_are_said_and_change_no_verdict(
     assert recording.reason.partition(" programs")[0] == said
 
 
+@pytest.mark.parametrize("what", ["", "answer to share_fetch v9"])
+def test_without_all_that_a_share_group_got_nothing_is_proven_of_it(
+    tmp_path: Path, what: str
+) -> None:
+    run = Recorded(tmp_path / "run")
+    run.event("wire-recorded", "A", **{**REPORTED, "unread": {what: 1} if what else {}})
+    seal(run.close(), digests=True)
+    wrong = replace(
+        repeated(run.folder, now()), check="share-groups", kind="never-delivered", cluster="A"
+    )
+    found = result(verdict_of(run.folder, [wrong], "share-groups"), "share-groups")
+    assert found.verdict is (Verdict.UNKNOWN if what else Verdict.INVALID), found.reason
+
+
 def test_connections_that_never_got_through_tls_are_said_and_change_no_verdict(
     tmp_path: Path,
 ) -> None:
