@@ -250,6 +250,17 @@ def test_every_file_that_a_document_names_exists() -> None:
     assert sorted((page, path) for page, path in named if not (ROOT / path).is_file()) == []
 
 
+def test_every_file_that_the_design_lists_is_in_its_folder() -> None:
+    text = (ROOT / "docs" / "design.md").read_text()
+    block = text.partition("## Where things live")[2].split("```")[1]
+    folder, named = "", []
+    for line in block.splitlines():
+        folder = found[1] if (found := re.match(r"([\w/]+/) +", line)) else folder
+        named += [(folder, name) for name in re.findall(r"[ (]([a-z_0-9]+\.py)\b", line)]
+    assert len(named) > 30
+    assert [each for each in named if not [*(ROOT / each[0]).rglob(each[1])]] == []
+
+
 MODULE = re.compile(r"`((?:harness|chaos|topologies|spark_verify|tests|log_model)(?:\.[a-z]\w*)+)")
 LOG_MODEL = Path("spark_verify/checks")
 """The folder of the package log_model, which checks name without its folder."""
