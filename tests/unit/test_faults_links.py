@@ -17,7 +17,7 @@ import pytest
 
 from linkflap.chaos.faults import FAULTS, OF_CERTIFICATES
 from linkflap.chaos.faults.base import FaultBase, direction, number, settings
-from linkflap.chaos.faults.links import LinkHalfOpen
+from linkflap.chaos.faults.links import LinkHalfOpen, LinkLatency
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.faults import FaultName, Target
 from linkflap.harness.model.option import OptionAbout
@@ -193,6 +193,13 @@ class SlowLink:
         return frozenset(["another fault"])
 
 
+class LateLink(SlowLink):
+    """During a fault a round trip takes what `answers` says."""
+
+    def round_trip(self, *, within: float) -> float | None:
+        return self.first_answer(within=within) if self._broken else 0.001
+
+
 def fault(name: str, link: SlowLink, **options: Option) -> FaultBase:
     broker = SimpleNamespace(brokers={1: SimpleNamespace(state="running")})
     deployment = SimpleNamespace(links={"A->B": link}, clusters={"A": broker}, cluster_services={})
@@ -207,6 +214,23 @@ def test_a_flap_bites_even_if_no_login_succeeds_in_between() -> None:
     flap.inject()
     assert flap.bite().bit
     flap.heal()
+
+
+@pytest.mark.parametrize(
+    ("latency", "trips", "bit"),
+    [
+        (7000, (7.01, None), True),  # the fault has ended before a second round trip has
+        (7000, (0.01,), False),
+        (100, (0.11, 0.11, None), False),
+        (100, (0.11, 0.11, 0.11), True),
+    ],
+)
+def test_a_long_latency_is_measured_by_one_round_trip(
+    latency: int, trips: tuple[float | None, ...], bit: bool
+) -> None:
+    late = cast(LinkLatency, fault("link-latency", LateLink(trips), latency=latency))
+    late.inject()
+    assert late._measure()[0] is bit
 
 
 @pytest.mark.parametrize("stalled", ["responses", "requests"])
