@@ -26,7 +26,12 @@ from linkflap.spark_verify.checks.log_model.cleaning import (
     may_have_repeated,
     unsettled_payloads,
 )
-from linkflap.spark_verify.checks.log_model.generations import log_of, not_captured, source_log
+from linkflap.spark_verify.checks.log_model.generations import (
+    log_of,
+    not_captured,
+    sends_of,
+    source_log,
+)
 from linkflap.spark_verify.checks.log_model.logs import (
     NOWHERE,
     PLAIN,
@@ -53,7 +58,6 @@ from linkflap.spark_verify.facts.eras import (
     history,
 )
 from linkflap.spark_verify.facts.partition_facts import MirrorStop
-from linkflap.spark_verify.facts.sends_and_reads import Sends
 from linkflap.spark_verify.facts.view import DATA, Batches, Bools, Ints, PartitionView, Records
 
 Tail = Literal["lost-with-source", "died-with-destination", "drained", "unknown", "another-hop"]
@@ -125,10 +129,9 @@ def compared_offsets(view: PartitionView, compared: Hop) -> tuple[int, int]:
 
 def not_promoted(view: PartitionView, generation: LogGeneration) -> bool:
     """Whether clients wrote to a mirrored log without a promotion: their records look like the
-    mirror's."""
-    return all(e.origin == "mirrored" for e in generation.eras) and generation.cluster in Sends.of(
-        view.sends
-    ).words("cluster")
+    mirror's. What they wrote before a failback truncated the log to nothing is gone."""
+    mirrored = all(e.origin == "mirrored" for e in generation.eras)
+    return mirrored and len(sends_of(view, generation)) > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

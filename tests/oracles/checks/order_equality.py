@@ -40,7 +40,11 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             if compared.source.torn or compared.destination.torn:
                 continue
             # If clients wrote and nothing was promoted, it is unknown which records were mirrored.
-            if all(compared.generation.sources) and any(s.cluster == cluster for s in plain.sends):
+            generation = compared.generation
+            if all(generation.sources) and any(
+                s.cluster == cluster and generation.began <= s.invoked < generation.ended
+                for s in plain.sends
+            ):
                 continue
             for part in (
                 _repeats,

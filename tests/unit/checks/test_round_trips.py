@@ -113,6 +113,28 @@ def test_bytes_and_records_that_came_back_changed() -> None:
     ]
 
 
+def test_a_standby_that_was_truncated_to_nothing_is_compared() -> None:
+    """A dies with 1, which B never got. Nothing that A has now is its clients'."""
+    given: WholeHistory = {
+        "logs": [
+            Log("A").data(4, crc=44, leader_epoch=3),
+            Log("B").data(4, crc=44, leader_epoch=3),
+        ],
+        "promotions": [promoted(0)],
+        "earlier": [Log("A").data(1).taken("1-away", at=510)],
+        "truncations": [truncation(0, end=1)],
+        "sends": [
+            send(1, acked=0),
+            send(4, acked=0, cluster="B", invoked=550 * SECOND, returned=551 * SECOND),
+        ],
+    }
+    again = send(6, acked=1, invoked=750 * SECOND, returned=751 * SECOND)
+    assert unjudged("order-equality", trip(**given)) == []
+    assert examined("order-equality", trip(**given)) == {"A/mirrored": 1}
+    given["sends"] = [*given["sends"], again]
+    assert "no promotion was recorded" in unjudged("order-equality", trip(**given))[0]
+
+
 def test_a_hole_in_the_records_mirrored_back() -> None:
     hole = Log("A").data(1).data(2).data(5, at=3, crc=55, leader_epoch=3).data(6, leader_epoch=4)
     assert anomalies("byte-equality", trip(logs=[hole, on_b()])) == [("byte-hole", "A", 2)]
