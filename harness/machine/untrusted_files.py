@@ -21,6 +21,7 @@ import msgspec
 LARGEST_DOCUMENT: Final = 256 << 20
 """Bytes of a file that is decoded as one."""
 LONGEST_LINE: Final = 64 << 20
+_END: Final = 64 << 10
 _LONGEST_NAME: Final = 255
 _KINDS: Final = {
     stat.S_IFIFO: "a FIFO",
@@ -149,6 +150,17 @@ def content(path: Path, *, root: Path | None = None, most: int = LARGEST_DOCUMEN
 def text(path: Path, *, most: int) -> str:
     """The content of a file as text; what is not UTF-8 is replaced. Raises OSError."""
     return content(path, most=most).decode(errors="replace")
+
+
+def last_lines(path: Path, most: int) -> list[str]:
+    """The last lines that a program printed, however much it printed. A line that begins before the
+    last 64 KiB is left out. Raises OSError."""
+    with opened(path) as file:
+        longer = os.fstat(file.fileno()).st_size > _END
+        if longer:
+            file.seek(-_END, os.SEEK_END)
+        found = file.read(_END).decode(errors="replace").splitlines()
+    return (found[longer:] or ["(one line of more than 64 KiB)"] * longer)[-most:]
 
 
 def lines(file: BinaryIO) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.machine import children
+from linkflap.harness.machine import children, untrusted_files
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
 from linkflap.harness.model.wait import until
 
@@ -165,13 +165,10 @@ class Foreign:
     def last_words(self) -> str:
         """The last lines of its output, for an error."""
         try:
-            text = self.log.read_text(errors="replace")
+            printed = "\n".join(untrusted_files.last_lines(self.log, _TAIL))
         except OSError as error:
             return f"(nothing printed: {error.strerror})"
-        return (
-            redacted("\n".join(text.splitlines()[-_TAIL:]), list(self.secrets.values()))
-            or "(nothing printed)"
-        )
+        return redacted(printed, list(self.secrets.values())) or "(nothing printed)"
 
 
 def _overwrite(path: Path, secret: bytes) -> None:

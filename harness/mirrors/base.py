@@ -10,6 +10,7 @@ from typing import Self
 
 from confluent_kafka.admin import AdminClient
 
+from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.events import MirrorCrashed, MirrorStarted, Truncation
 from linkflap.harness.model.protocols import Deployment, FailoverKind, Recorder
 from linkflap.harness.model.scenario import MirrorSpec
@@ -92,6 +93,6 @@ class MirrorBase:
 def tail(log: Path, lines: int = 15) -> str:
     """The last lines of a log."""
     try:
-        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(untrusted_files.last_lines(log, lines))
     except OSError as error:
         return f"(no log: {error.strerror})"

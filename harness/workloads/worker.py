@@ -26,6 +26,7 @@ from typing import Final
 
 import msgspec
 
+from linkflap.harness.machine import untrusted_files
 from linkflap.harness.model.errors import (
     DeadlineExceeded,
     EnvironmentFailure,
@@ -163,12 +164,10 @@ def _short(row: Operation) -> InFlight:
 def _last_words(log: Path) -> Iterator[str]:
     """The last lines that it printed, each shortened."""
     try:
-        lines = log.read_text(errors="replace").splitlines()
+        lines = untrusted_files.last_lines(log, _LINES)
     except OSError:
         return iter(())
-    return (
-        textwrap.shorten(line, _WIDTH, placeholder=" …") for line in lines[-_LINES:] if line.strip()
-    )
+    return (textwrap.shorten(line, _WIDTH, placeholder=" …") for line in lines if line.strip())
 
 
 DEATHS_IN_A_ROW: Final = 5

@@ -167,6 +167,27 @@ def test_values_that_the_user_gave_are_in_no_log(tmp_path: Path) -> None:
     assert redacted("see a-secret-value", ["a-secret-value"]) == f"see {HIDDEN}"
 
 
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        (b"", "(nothing printed)"),
+        (b"one\ntwo\n", "one\ntwo"),
+        (b"first\n" * 20 + b"last\n", "\n".join(["first"] * 14 + ["last"])),
+        (b"x" * (1 << 20) + b"\nlast\n", "last"),
+        (b"a-secret-value" * 10_000 + b"\nlast\n", "last"),
+        (b"x" * (1 << 20), "(one line of more than 64 KiB)"),
+        (b"\xff\n", "\ufffd"),
+    ],
+    ids=["nothing", "two lines", "many lines", "a long line", "a cut secret", "only one", "bytes"],
+)
+def test_last_words_are_whole_lines_however_much_was_printed(
+    printed: bytes, words: str, tmp_path: Path
+) -> None:
+    mine = foreign(tmp_path, TOKEN="a-secret-value")
+    mine.log.write_bytes(printed)
+    assert mine.last_words() == words
+
+
 def test_programs_are_paths_from_the_folder_or_names_in_the_path(tmp_path: Path) -> None:
     script = tmp_path / "mine.sh"
     script.write_text("#!/bin/sh\n")
