@@ -60,7 +60,7 @@ from tests.unit.test_cluster_mirroring_verbs import RowFields, headers, row
 def mirrored_row(
     partition: int = 0, state: str = "MIRRORING", **fields: Unpack[RowFields]
 ) -> DescribeRow:
-    known: RowFields = {"source_offset": 10, "destination_offset": 10, "lag": 0}
+    known: RowFields = {"lag": 0}
     return row("A.orders", state, partition, **(known | fields))
 
 
@@ -321,8 +321,6 @@ def test_describe_asks_as_the_generation_answers(
     given = SimpleNamespace(
         topicPartition=lambda: SimpleNamespace(topic=lambda: "A.x", partition=lambda: 1),
         state=lambda: "MIRRORING",
-        sourceOffset=lambda: 7,
-        destinationOffset=lambda: 5,
         lag=lambda: 2,
         retryAttempt=lambda: 0,
         errorMessage=lambda: None,

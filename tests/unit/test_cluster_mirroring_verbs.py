@@ -88,13 +88,11 @@ def refusing(topics: Collection[str]) -> list[Write]:
 
 
 def row(topic: str, state: str, partition: int = 0, **fields: Unpack[RowFields]) -> DescribeRow:
-    """A row of describe for a partition with unknown offsets."""
+    """A row of describe for a partition with an unknown lag."""
     unknown = DescribeRow(
         topic=topic,
         partition=partition,
         state=state,
-        source_offset=-1,
-        destination_offset=-1,
         lag=-1,
         retries=0,
         error="",
@@ -105,8 +103,6 @@ def row(topic: str, state: str, partition: int = 0, **fields: Unpack[RowFields])
 class RowFields(TypedDict, total=False):
     """The other fields of a row."""
 
-    source_offset: int
-    destination_offset: int
     lag: int
     retries: int
     error: str

@@ -42,14 +42,11 @@ _SHOWN: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeRow:
-    """One partition in describe's answer. Offsets and lag are -1 outside of MIRRORING; the lag is a
-    cached value."""
+    """One partition in describe's answer. The lag is a cached value, -1 outside of MIRRORING."""
 
     topic: str
     partition: int
     state: str
-    source_offset: int
-    destination_offset: int
     lag: int
     retries: int
     error: str
@@ -166,8 +163,6 @@ def row_of(row: Handle) -> DescribeRow:
         topic=str(row.topicPartition().topic()),
         partition=int(row.topicPartition().partition()),
         state=str(row.state()),
-        source_offset=int(row.sourceOffset()),
-        destination_offset=int(row.destinationOffset()),
         lag=int(row.lag()),
         retries=int(row.retryAttempt()),
         error=str(row.errorMessage() or ""),
