@@ -55,7 +55,7 @@ from linkflap.harness.model.scenario import (
     WorkloadSpec,
     least_of,
 )
-from linkflap.harness.model.texts import nearest
+from linkflap.harness.model.texts import names_in, nearest
 from linkflap.harness.model.topology import (
     ClusterSpec,
     ServiceSpec,
@@ -500,7 +500,6 @@ _NAME_OF_SERVICE: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _PORT: Final = "{port}"
 _OF_SERVICES: Final = ("{host}", _PORT, "{folder}")
 """What is filled into the words of a service's commands."""
-_FILLED: Final = re.compile(r"(?<![${])\{([A-Za-z]\w*)\}")
 
 
 def _with_services(reader: Reader, file: ScenarioFile, topology: Topology) -> Topology:
@@ -540,7 +539,7 @@ def _services(
         for verb, words in (("command", service.command), ("ready", service.ready)):
             folder = (reader.path.parent / service.folder).absolute()
             _check_words(reader, (*at, verb), words, None if service.image else folder)
-        if not any(_PORT in word for word in service.command):
+        if not any("port" in names_in(word) for word in service.command):
             reader.fail(
                 (*at, "command"),
                 f"the command of service {name} has no {_PORT}, and linkflap chooses the port on "
@@ -569,8 +568,8 @@ def _check_words(reader: Reader, at: KeyPath, words: Sequence[str], folder: Path
             "folder",
         )
     for word in words:
-        for found in _FILLED.finditer(word):
-            reader.known(at, "name", found[0], _OF_SERVICES)
+        for name in names_in(word):
+            reader.known(at, "name", f"{{{name}}}", _OF_SERVICES)
 
 
 def _check_filled(
@@ -582,10 +581,10 @@ def _check_filled(
     """Raises InputError for a setting that names a service which is not there, and for a service
     that no setting names: no broker would find it."""
     for setting, value in table.config.items() if cluster.services else ():
-        for found in _FILLED.finditer(str(value)):
-            reader.known(("cluster", key, "config", setting), "service", found[1], cluster.services)
+        for name in names_in(str(value)):
+            reader.known(("cluster", key, "config", setting), "service", name, cluster.services)
     for name in table.service:
-        if not any(f"{{{name}}}" in value for value in cluster.config.values()):
+        if not any(name in names_in(value) for value in cluster.config.values()):
             reader.fail(
                 ("cluster", key, "service", name),
                 f"no setting of the brokers names {{{name}}}, the address of service {name}, so "

@@ -8,7 +8,6 @@ its death (`harness.machine.ledger`).
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from types import MappingProxyType
 from typing import Final
 
 from linkflap.harness.model.errors import FaultError
+from linkflap.harness.model.texts import filled, names_in
 
 UNDONE_BY: Final[Mapping[str, str]] = MappingProxyType(
     {"kill": "start", "stop": "start", "pause": "resume"}
@@ -26,7 +26,6 @@ UNDONE_BY: Final[Mapping[str, str]] = MappingProxyType(
 VERBS: Final = (*UNDONE_BY, *dict.fromkeys(UNDONE_BY.values()))
 NAMES: Final = ("{broker}", "{cluster}")
 """The names that are filled into a command's words."""
-_IN_BRACES: Final = re.compile(r"(?<![${])\{\w+\}")
 ENDS_WITHIN: Final = 120.0
 """Seconds in which a command must end."""
 
@@ -45,8 +44,8 @@ class BrokerCommand:
     def run(self, log: Path | None) -> None:
         """Returns when it has ended; its output goes to the end of `log`. Raises FaultError where
         it cannot be started, fails, or does not end in time."""
-        names = dict(zip(NAMES, (str(self.broker), self.cluster), strict=True))
-        words = [_filled(word, names) for word in self.words]
+        names = {"broker": str(self.broker), "cluster": self.cluster}
+        words = [filled(word, names) for word in self.words]
         what = (
             f"the command that is to {self.verb} broker {self.cluster}/{self.broker} ({words[0]})"
         )
@@ -89,11 +88,4 @@ class BrokerCommand:
 
 def unknown_name(word: str) -> str | None:
     """The first name in braces that is not one of `NAMES`. `${NAME}` is a shell's."""
-    found = _IN_BRACES.findall(word)
-    return next((name for name in found if name not in NAMES), None)
-
-
-def _filled(word: str, names: Mapping[str, str]) -> str:
-    for name, value in names.items():
-        word = word.replace(name, value)
-    return word
+    return next((f"{{{name}}}" for name in names_in(word) if f"{{{name}}}" not in NAMES), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 _MIRROR_MAKER: Final = re.compile(r"mirror.?maker.*", re.IGNORECASE)
@@ -18,6 +18,19 @@ def nearest(name: str, known: Iterable[str]) -> str:
     asked = "mm2" if _MIRROR_MAKER.fullmatch(name) else name.lower()
     near = difflib.get_close_matches(asked, by_lower, n=1)
     return f" (did you mean {by_lower[near[0]]!r}?)" if near else ""
+
+
+_IN_BRACES: Final = re.compile(r"(?<![${])\{([A-Za-z]\w*)\}")
+
+
+def names_in(text: str) -> Sequence[str]:
+    """The names in braces in a text: `port` in `--port={port}`. `${NAME}` is a shell's."""
+    return _IN_BRACES.findall(text)
+
+
+def filled(text: str, names: Mapping[str, str]) -> str:
+    """The text with the values of these names in braces."""
+    return _IN_BRACES.sub(lambda found: names.get(found[1], found[0]), text)
 
 
 def counted(number: float, thing: str) -> str:

@@ -45,7 +45,7 @@ from linkflap.harness.runtimes.kraft.broker import (
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.runtimes.kraft.configuration import paths_into
 from linkflap.harness.runtimes.kraft.installation import Installation
-from linkflap.harness.runtimes.kraft.services import ServiceOfCluster, filled
+from linkflap.harness.runtimes.kraft.services import ServiceOfCluster, settings_of
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.harness.wire.forwarding import Tls
 from linkflap.harness.wire.recorder.settings import (
@@ -377,7 +377,7 @@ class KraftDeployment(DeploymentParts):
                 self._cluster_services[f"{cluster.name}->{name}"] = self._make_cluster_service(
                     cluster.name, name, service
                 )
-            settings = filled(cluster, self._cluster_services)
+            settings = settings_of(cluster, self._cluster_services)
             self._prepare(replace(cluster, config=settings), paths[cluster.name])
         side_by_side(service.start for service in self._cluster_services.values())
         self._launch()

@@ -15,6 +15,7 @@ from typing import Final
 
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
 from linkflap.harness.model.protocols import Running, Spawn
+from linkflap.harness.model.texts import filled
 from linkflap.harness.model.topology import ClusterSpec, ServiceSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.kraft.broker import ServiceProgram
@@ -136,16 +137,11 @@ def data_in(folder: Path) -> Path:
 
 def words_of(words: Sequence[str], *, host: str, port: int, data: Path) -> Sequence[str]:
     """A command of a service, with the address and the folder filled in."""
-    names = {"{host}": host, "{port}": str(port), "{folder}": str(data)}
-    for name, value in names.items():
-        words = [word.replace(name, value) for word in words]
-    return words
+    names = {"host": host, "port": str(port), "folder": str(data)}
+    return [filled(word, names) for word in words]
 
 
-def filled(spec: ClusterSpec, services: Mapping[str, ServiceOfCluster]) -> dict[str, str]:
-    """The settings of a cluster's brokers, with the addresses of its services."""
-    settings = dict(spec.config)
-    for name in spec.services:
-        address = services[f"{spec.name}->{name}"].link.bootstrap
-        settings = {key: value.replace(f"{{{name}}}", address) for key, value in settings.items()}
-    return settings
+def settings_of(spec: ClusterSpec, services: Mapping[str, ServiceOfCluster]) -> dict[str, str]:
+    """The settings of a cluster's brokers, with the addresses of its services filled in."""
+    names = {name: services[f"{spec.name}->{name}"].link.bootstrap for name in spec.services}
+    return {key: filled(value, names) for key, value in spec.config.items()}
