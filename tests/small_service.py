@@ -1,5 +1,6 @@
 """A service that a cluster could need, run as `python small_service.py PORT NOTES`: it answers
-HTTP, has a child process, and notes what of its surroundings it sees when it starts and ends."""
+HTTP, has a child process, and notes how many brokers run beside it at each of its starts and at its
+end."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Answer(BaseHTTPRequestHandler):
 
 def main(port: int, notes: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
-    said = {"pid": os.getpid(), "child": child.pid, "began_beside": brokers()}
+    before = json.loads(notes.read_text())["began_beside"] if notes.exists() else []
+    said = {"pid": os.getpid(), "child": child.pid, "began_beside": [*before, brokers()]}
     notes.write_text(json.dumps(said))
 
     def end(*_: object) -> NoReturn:
