@@ -201,7 +201,7 @@ HEARTBEAT_SECONDS = 1
 RECORDS = 10
 
 
-class _Member:
+class _StaticMember:
     """A static member of a group, and the records that it got."""
 
     def __init__(self, bench: Bench, topic: str) -> None:
@@ -233,7 +233,7 @@ def librdkafka_3437(bench: Bench, *, polls_meanwhile: bool) -> Observation:
     by its own heartbeats, and gets no more records."""
     topic = bench.topic()
     bench.write(topic, [b"before %d" % n for n in range(RECORDS)])
-    member = _Member(bench, topic)
+    member = _StaticMember(bench, topic)
 
     def has(records: int) -> bool:
         member.poll()
