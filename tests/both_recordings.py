@@ -111,6 +111,7 @@ def judged(root: Path) -> Judgement:
 # The differences, by class: docs/own-application.md explains each.
 
 
+ABORTED: Final = "a commit that was never asked for, as its client had to abort"
 UNHEARD: Final = "an acknowledgement that its client did not hear"
 Spot = tuple[str, str, int, int]
 """A cluster, topic, partition and offset."""
@@ -252,6 +253,10 @@ def _apart(mine: Operation, wire: Operation) -> str:
         return "an abort that its client had not planned, and did not write down"
     return {
         ("commit fail", "open info"): "a commit that was never asked for, as its client was fenced",
+        ("commit fail", "abort ok"): ABORTED,
+        ("commit fail", "abort info"): ABORTED,
+        ("commit info", "abort ok"): ABORTED,
+        ("commit info", "abort info"): ABORTED,
         ("commit info", "commit ok"): "an end whose answer its client did not hear",
         ("abort info", "abort ok"): "an end whose answer its client did not hear",
         ("commit info", "open info"): "an end that was never asked for",
