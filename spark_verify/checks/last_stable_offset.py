@@ -79,7 +79,13 @@ from linkflap.spark_verify.checks.log_model.logs import (
 from linkflap.spark_verify.checks.log_model.lost_records import Taken
 from linkflap.spark_verify.checks.log_model.outcomes import planner
 from linkflap.spark_verify.checks.log_model.replicas import sound
-from linkflap.spark_verify.checks.log_model.samples import ahead, found_at, out_of_order, shortened
+from linkflap.spark_verify.checks.log_model.samples import (
+    ahead,
+    found_at,
+    in_a_step,
+    out_of_order,
+    shortened,
+)
 from linkflap.spark_verify.checks.log_model.transaction_states import max_timeout, name_of, setting
 from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
 from linkflap.spark_verify.facts.sends_and_reads import Sends
@@ -377,7 +383,10 @@ def _against_bytes(
     Two things are unknown: transactions that a restarted cluster's coordinator ended after the
     capture, and which log a sample saw that was requested during a truncation.
     """
-    since, clear = truncations_in(view, generation), np.ones(len(sampled), np.bool_)
+    since, clear = (
+        truncations_in(view, generation),
+        ~in_a_step(view, generation.cluster, marks, sampled),
+    )
     for time in [
         generation.began,
         *(t.time for t in view.truncations if t.cluster == generation.cluster),

@@ -87,6 +87,17 @@ def truncating(view: PartitionView, cluster: str) -> list[tuple[int, int, int]]:
     ]
 
 
+def in_a_step(view: PartitionView, cluster: str, marks: Watermarks, sampled: Ints) -> Bools:
+    """Per sample, whether a step of a reversal may have truncated the log after the LSO was
+    requested, and before the high watermark was: this one is below that of the sample before."""
+    high = marks.high_watermark[sampled]
+    fell = np.append(np.zeros(1, np.bool_), high[1:] < high[:-1])[: len(sampled)]
+    reversed_ = np.zeros(len(sampled), np.bool_)
+    for start, end, _ in truncating(view, cluster):
+        reversed_ |= (marks.time[sampled] <= end) & (marks.returned[sampled] >= start)
+    return np.asarray(fell & reversed_)
+
+
 def out_of_order(
     view: PartitionView, cluster: str, marks: Watermarks, sampled: Ints
 ) -> Iterator[Finding]:
@@ -111,9 +122,10 @@ def out_of_order(
     yield from _log_starts(cluster, marks, sampled, same)
     # The high watermark may have risen before the LSO was requested: the next sample is its bound.
     bound = np.maximum(high[:-1], np.where(same, high[1:], NOWHERE))
+    above = (lso[:-1] > bound) & ~in_a_step(view, cluster, marks, sampled)[:-1]
     yield from [
         found_at("lso-above-high-watermark", cluster, marks, int(sampled[i]))
-        for i in np.flatnonzero(lso[:-1] > bound).tolist()
+        for i in np.flatnonzero(above).tolist()
     ]
 
 
