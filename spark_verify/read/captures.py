@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from linkflap.harness.log import batches, segments
-from linkflap.harness.model import events as happened
-from linkflap.harness.model.events import Event, of_kind
+from linkflap.harness.model.events import Captured, Event, FaultStart, of_kind
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.topology import INTERNAL_TOPICS, TopicPartition, Topology, is_of_mirrors
 from linkflap.harness.rundir import Damage, RunReader
@@ -76,7 +75,7 @@ def topics(reader: RunReader, events: Sequence[Event]) -> Mapping[str, frozenset
 
 
 def _times(events: Sequence[Event]) -> dict[tuple[str, str], int]:
-    return {(e.cluster, e.moment): e.time for e in of_kind(events, happened.Captured)}
+    return {(e.cluster, e.moment): e.time for e in of_kind(events, Captured)}
 
 
 def replicas(
@@ -185,7 +184,7 @@ def _captures(
 
 
 def _made_to_follow(events: Sequence[Event]) -> set[str]:
-    return {e.on.source for e in of_kind(events, happened.FaultStart) if e.name.reverses}
+    return {e.on.source for e in of_kind(events, FaultStart) if e.name.reverses}
 
 
 def _in_order(moments: Iterable[str], times: Mapping[tuple[str, str], int]) -> list[str]:

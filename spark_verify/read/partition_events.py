@@ -7,8 +7,25 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from linkflap.harness.model import events as happened
-from linkflap.harness.model.events import Event, of_kind
+from linkflap.harness.model.events import (
+    Event,
+    Failover,
+    FaultBite,
+    FaultStart,
+    FetchedAgain,
+    JournalPartition,
+    MirrorDescribed,
+    MirrorStopped,
+    Promotion,
+    PromotionUnknown,
+    RecordsDeleted,
+    ReplicasSampled,
+    SettingsSampled,
+    TopicsCompared,
+    Truncation,
+    VerbsPlayed,
+    of_kind,
+)
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import TopicSpec
 from linkflap.harness.model.topology import INTERNAL_TOPICS, TopicPartition, Topology
@@ -45,13 +62,13 @@ def _by_partition(
 def promotions(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[LogPromotion]]:
     """Promotions by partition in time order, each with what the failover of its link reported
     nearest in time."""
-    failovers = of_kind(events, happened.Failover)
+    failovers = of_kind(events, Failover)
     return _by_partition(
-        (event.tp, _promotion(event, failovers)) for event in of_kind(events, happened.Promotion)
+        (event.tp, _promotion(event, failovers)) for event in of_kind(events, Promotion)
     )
 
 
-def _promotion(event: happened.Promotion, failovers: Sequence[happened.Failover]) -> LogPromotion:
+def _promotion(event: Promotion, failovers: Sequence[Failover]) -> LogPromotion:
     beside = [f for f in failovers if f.link == event.link]
     failover = min(beside, key=lambda f: abs(f.time - event.time)) if beside else None
     link = event.between
@@ -72,7 +89,7 @@ def truncations(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[Log
             e.tp,
             LogTruncation(link=e.link, cluster=e.cluster, offset=e.offset, end=e.end, time=e.time),
         )
-        for e in of_kind(events, happened.Truncation)
+        for e in of_kind(events, Truncation)
     )
 
 
@@ -90,7 +107,7 @@ def descriptions(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[De
                 returned=e.time,
             ),
         )
-        for e in of_kind(events, happened.MirrorDescribed)
+        for e in of_kind(events, MirrorDescribed)
         for row in e.rows
     )
 
@@ -108,7 +125,7 @@ def replica_samples(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence
                 returned=e.time,
             ),
         )
-        for e in of_kind(events, happened.ReplicasSampled)
+        for e in of_kind(events, ReplicasSampled)
         for row in e.rows
     )
 
@@ -118,17 +135,17 @@ def deletions(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[Delet
     values of the fault's bite have them."""
     rows = [
         ((e.topic, e.partition), Deletion(cluster=e.cluster, offset=e.offset, asked=e.time))
-        for e in of_kind(events, happened.RecordsDeleted)
+        for e in of_kind(events, RecordsDeleted)
     ]
     if rows:
         return _by_partition(rows)
-    bites = {bite.id: bite.expected for bite in of_kind(events, happened.FaultBite)}
+    bites = {bite.id: bite.expected for bite in of_kind(events, FaultBite)}
     return _by_partition(
         (
             (name.rpartition("-")[0], int(name.rpartition("-")[2])),
             Deletion(cluster=e.on.cluster, offset=offset, asked=e.time),
         )
-        for e in of_kind(events, happened.FaultStart)
+        for e in of_kind(events, FaultStart)
         if e.fault == "records-deleted" and isinstance(expected := bites.get(e.id), Mapping)
         for name, offset in expected.items()
         if isinstance(offset, int) and name.rpartition("-")[2].isdecimal()
@@ -142,7 +159,7 @@ def changed_bytes(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[C
             (e.topic, e.partition),
             ChangedBytes(cluster=e.cluster, broker=e.broker, offset=e.offset, crc=e.crc),
         )
-        for e in of_kind(events, happened.FetchedAgain)
+        for e in of_kind(events, FetchedAgain)
     )
 
 
@@ -150,7 +167,7 @@ def disagreements(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[D
     """Disagreements between a mirror and its model, each on the first partition of its topic."""
     return _by_partition(
         ((e.topic, 0), Disagreement(link=e.link, said=e.wrong, time=e.time))
-        for e in of_kind(events, happened.VerbsPlayed)
+        for e in of_kind(events, VerbsPlayed)
         if e.wrong and e.topic
     )
 
@@ -171,7 +188,7 @@ def comparisons(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[Com
                 time=e.time,
             ),
         )
-        for e in of_kind(events, happened.TopicsCompared)
+        for e in of_kind(events, TopicsCompared)
         for row in e.rows
     )
 
@@ -182,7 +199,7 @@ def settings(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[TopicS
     next one."""
     found: list[tuple[TopicPartition, TopicSettings]] = []
     later: dict[tuple[str, str], int] = {}
-    for e in reversed(list(of_kind(events, happened.SettingsSampled))):
+    for e in reversed(list(of_kind(events, SettingsSampled))):
         for topic, own in e.topics.items():
             last = FOREVER if e.before is None else e.asked
             until = max(later.get((e.cluster, topic), last), e.asked)
@@ -196,7 +213,7 @@ def unknown_settings(events: Sequence[Event]) -> Mapping[TopicPartition, Sequenc
     """Settings of each topic that the release of a mirror's destination does not have."""
     return _by_partition(
         ((topic, 0), name)
-        for e in of_kind(events, happened.MirrorStopped)
+        for e in of_kind(events, MirrorStopped)
         for topic, note in (e.topics or {}).items()
         for name in note.unknown_configs or ()
     )
@@ -204,21 +221,19 @@ def unknown_settings(events: Sequence[Event]) -> Mapping[TopicPartition, Sequenc
 
 def unclear(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[tuple[str, int]]]:
     """Cluster and offset of promotions that may not have happened."""
-    return _by_partition(
-        (e.tp, (e.cluster, e.offset)) for e in of_kind(events, happened.PromotionUnknown)
-    )
+    return _by_partition((e.tp, (e.cluster, e.offset)) for e in of_kind(events, PromotionUnknown))
 
 
 def stops(events: Sequence[Event]) -> Mapping[TopicPartition, Sequence[MirrorStop]]:
     """The ends of mirrors that keep a journal."""
     return _by_partition(
         ((row.topic, row.partition), _stop(event, row))
-        for event in of_kind(events, happened.MirrorStopped)
+        for event in of_kind(events, MirrorStopped)
         for row in event.partitions or ()
     )
 
 
-def _stop(event: happened.MirrorStopped, row: happened.JournalPartition) -> MirrorStop:
+def _stop(event: MirrorStopped, row: JournalPartition) -> MirrorStop:
     return MirrorStop(
         link=event.link,
         cluster=event.between.destination,
@@ -233,7 +248,7 @@ def _stop(event: happened.MirrorStopped, row: happened.JournalPartition) -> Mirr
 
 def contradicted(events: Sequence[Event]) -> Iterator[Damage]:
     """Truncations for which the mirror's journal has another offset or another end of the log."""
-    for event in of_kind(events, happened.Truncation):
+    for event in of_kind(events, Truncation):
         recorded = (event.offset, event.end)
         for row in _journal_after(event, events):
             reported = (row.truncated_to, row.truncated_from)
@@ -252,7 +267,7 @@ def contradicted(events: Sequence[Event]) -> Iterator[Damage]:
 def truncated_upstream(topology: Topology, events: Sequence[Event]) -> Iterator[Damage]:
     """Truncations of a log that another mirror copies further. That mirror's destination truncates
     too, at an unknown time, and no capture has its truncated records."""
-    for event in of_kind(events, happened.Truncation):
+    for event in of_kind(events, Truncation):
         further = [
             link.destination
             for link in topology.links
@@ -268,15 +283,11 @@ def truncated_upstream(topology: Topology, events: Sequence[Event]) -> Iterator[
             yield in_events(reason)
 
 
-def _journal_after(
-    event: happened.Truncation, events: Sequence[Event]
-) -> Sequence[happened.JournalPartition]:
+def _journal_after(event: Truncation, events: Sequence[Event]) -> Sequence[JournalPartition]:
     """The partitions in the next journal of the mirror that reported a truncation; empty where
     there is none."""
     stopped = [
-        e
-        for e in of_kind(events, happened.MirrorStopped)
-        if e.link == event.link and e.time >= event.time
+        e for e in of_kind(events, MirrorStopped) if e.link == event.link and e.time >= event.time
     ]
     return stopped[0].partitions or () if stopped else ()
 

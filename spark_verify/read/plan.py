@@ -31,7 +31,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final, Literal
 
-from linkflap.harness.model import events as happened
 from linkflap.harness.model.errors import InputError, LinkflapError
 from linkflap.harness.model.events import (
     BrokerDied,
@@ -39,9 +38,17 @@ from linkflap.harness.model.events import (
     ClientsMoved,
     ClientStalled,
     Event,
+    Failover,
+    FailoverRefused,
+    FaultBite,
+    FaultEnd,
     FaultHeal,
+    FaultStart,
+    MirrorStarted,
+    MirrorStopped,
     Phase,
     Promotion,
+    Truncation,
     WireRecorded,
     of_kind,
 )
@@ -353,7 +360,7 @@ def _planned(root: Path) -> RunPlan:
     damage.extend(partition_events.truncated_upstream(topology, events))
     damage.extend(
         in_events(f"the bite of fault {bite.id} {why}")
-        for bite in of_kind(events, happened.FaultBite)
+        for bite in of_kind(events, FaultBite)
         if (why := _impossible(bite, _began(events, bite)))
     )
     if reader.run.recorded:
@@ -378,7 +385,7 @@ def _planned(root: Path) -> RunPlan:
         homes=homes,
         recorded=reader.run.recorded,
         deaths=_deaths(events, [c.bounds for c in replicas]),
-        refusals=tuple(of_kind(events, happened.FailoverRefused)),
+        refusals=tuple(of_kind(events, FailoverRefused)),
         drained=_drained(events),
         programs=frozenset(
             topic
@@ -406,7 +413,7 @@ def _planned(root: Path) -> RunPlan:
 
 
 def _drained(events: Sequence[Event]) -> frozenset[str]:
-    stopped = [*of_kind(events, happened.MirrorStopped)]
+    stopped = [*of_kind(events, MirrorStopped)]
     return frozenset(e.link for e in stopped) - {e.link for e in stopped if not e.drained}
 
 
@@ -457,10 +464,7 @@ def _elsewhere(topology: Topology, events: Sequence[Event]) -> Iterator[Damage]:
     """Promotions and truncations that name a cluster outside of the run's topology, as damage."""
     known = [cluster.name for cluster in topology.clusters]
     for event in events:
-        if (
-            isinstance(event, happened.Promotion | happened.Truncation)
-            and event.cluster not in known
-        ):
+        if isinstance(event, Promotion | Truncation) and event.cluster not in known:
             reason = (
                 f"a {event.kind} is of cluster {event.cluster!r}, and the run has "
                 f"{', '.join(known)}"
@@ -475,7 +479,7 @@ def _deaths(events: Sequence[Event], captured: Sequence[Bounds]) -> Mapping[str,
     Clusters are left out if their last capture found a broker alive.
     """
     living = {bounds.cluster for bounds in captured if bounds.alive}
-    died = {e.cluster: e.time for e in of_kind(events, happened.BrokerDied)}
+    died = {e.cluster: e.time for e in of_kind(events, BrokerDied)}
     for cluster, time in (*_refused(events), *_killed(events)):
         died.setdefault(cluster, time)
     return {cluster: time for cluster, time in died.items() if cluster not in living}
@@ -483,10 +487,10 @@ def _deaths(events: Sequence[Event], captured: Sequence[Bounds]) -> Mapping[str,
 
 def _refused(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
     """The sources of refused failovers, and the times at which those failovers began."""
-    for refused in of_kind(events, happened.FailoverRefused):
+    for refused in of_kind(events, FailoverRefused):
         begun = [
             e.time
-            for e in of_kind(events, happened.FaultStart)
+            for e in of_kind(events, FaultStart)
             if e.target == refused.link and e.time <= refused.time
         ]
         yield refused.between.source, max(begun, default=refused.time)
@@ -495,8 +499,8 @@ def _refused(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
 def _killed(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
     """The sources of forced failovers, the last one first. A failover that promoted nothing,
     because its mirror hung or failed, had killed its source before."""
-    completed = of_kind(events, happened.Failover)
-    for fault in reversed(of_kind(events, happened.FaultStart)):
+    completed = of_kind(events, Failover)
+    for fault in reversed(of_kind(events, FaultStart)):
         if fault.name.forced:
             died = (
                 e.fault_time for e in completed if e.link == fault.target and e.time >= fault.time
@@ -507,12 +511,8 @@ def _killed(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
 def _windows(events: Sequence[Event], ended: int) -> list[Window]:
     """Fault windows by start. A window without a recorded end ends with its fault's heal, else with
     the run."""
-    ends = {
-        e.id: e.time
-        for kind in (happened.FaultHeal, happened.FaultEnd)
-        for e in of_kind(events, kind)
-    }
-    bites = {bite.id: bite for bite in of_kind(events, happened.FaultBite) if bite.bit}
+    ends = {e.id: e.time for kind in (FaultHeal, FaultEnd) for e in of_kind(events, kind)}
+    bites = {bite.id: bite for bite in of_kind(events, FaultBite) if bite.bit}
     return [
         Window(
             id=fault.id,
@@ -523,11 +523,11 @@ def _windows(events: Sequence[Event], ended: int) -> list[Window]:
             took_effect=_took_effect(events, fault),
             lost=_lost(fault, bites.get(fault.id)) if fault.fault == UNCLEAN else (),
         )
-        for fault in of_kind(events, happened.FaultStart)
+        for fault in of_kind(events, FaultStart)
     ]
 
 
-def _lost(fault: happened.FaultStart, bite: happened.FaultBite | None) -> tuple[Loss, ...]:
+def _lost(fault: FaultStart, bite: FaultBite | None) -> tuple[Loss, ...]:
     """The losses of an unclean election, as its bite recorded them. Bites of older versions have no
     time of the election; they were measured right after it."""
     if bite is None or _impossible(bite, fault.time):
@@ -551,14 +551,14 @@ def _lost(fault: happened.FaultStart, bite: happened.FaultBite | None) -> tuple[
     )  # fmt: skip
 
 
-def _began(events: Sequence[Event], bite: happened.FaultBite) -> int:
+def _began(events: Sequence[Event], bite: FaultBite) -> int:
     """The start of the fault that a bite belongs to; the time of the bite if the start was not
     recorded."""
-    starts = of_kind(events, happened.FaultStart)
+    starts = of_kind(events, FaultStart)
     return next((start.time for start in starts if start.id == bite.id), bite.time)
 
 
-def _impossible(bite: happened.FaultBite, began: int) -> str:
+def _impossible(bite: FaultBite, began: int) -> str:
     """Why the losses that a bite lists are impossible; empty if they are possible."""
     count = 0
     for lost in bite.lost or ():
@@ -590,23 +590,19 @@ def _measured(measured: object) -> Sequence[tuple[str, int, int, int]]:
     return sorted(found)
 
 
-def _took_effect(events: Sequence[Event], fault: happened.FaultStart) -> bool:
+def _took_effect(events: Sequence[Event], fault: FaultStart) -> bool:
     """Whether a failover promoted anything, or a reversal truncated or started anything, once it
     had begun. True for all other faults."""
     if fault.name.fails_over:
-        done = of_kind(events, happened.Failover)
+        done = of_kind(events, Failover)
         return any(e.link == fault.target and e.time >= fault.time for e in done)
     return not fault.name.reverses or _reversed(events, fault)
 
 
-def _reversed(events: Sequence[Event], fault: happened.FaultStart) -> bool:
+def _reversed(events: Sequence[Event], fault: FaultStart) -> bool:
     """Whether the mirror of the reverse link truncated anything, or ran, once this fault had
     begun."""
-    signs = (
-        e
-        for e in events
-        if isinstance(e, happened.Truncation | happened.MirrorStarted | happened.MirrorStopped)
-    )
+    signs = (e for e in events if isinstance(e, Truncation | MirrorStarted | MirrorStopped))
     return any(e.link == fault.on.back and e.time >= fault.time for e in signs)
 
 
