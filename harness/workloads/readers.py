@@ -14,13 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.payload import FOREIGN, uid_in
 from linkflap.harness.model.scenario import group_of
-from linkflap.harness.model.topology import TopicPartition as Partition
+from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import now
 from linkflap.harness.workloads.client import SLICE, VIA, Client, Context, Options
 from linkflap.harness.workloads.library import (
@@ -41,14 +42,14 @@ class PollingClient(Client):
     def __init__(self, context: Context, name: str, cluster: str) -> None:
         super().__init__(context, name, cluster)
         self.group, self.isolation = group_in(context), isolation_in(context)
-        self.positions: dict[Partition, int] = {}
+        self.positions: dict[TopicPartition, int] = {}
         self._rows = context.writer.polls(name)
         self._process = self._looked_at = 0
         self._errors: dict[str, int] = {}
-        self._drained: dict[Partition, int] = {}
+        self._drained: dict[TopicPartition, int] = {}
 
     @abstractmethod
-    def drained(self, partitions: Sequence[Partition]) -> None:
+    def drained(self, partitions: Sequence[TopicPartition]) -> None:
         """Records the positions of these partitions, now that the requested ends are reached."""
 
     def not_drained(self, missing: str) -> None:
@@ -106,7 +107,7 @@ def isolation_in(context: Context) -> Isolation:
     return "read_committed" if context.text("isolation") == ISOLATIONS[0] else "read_uncommitted"
 
 
-def rows_at(positions: Mapping[Partition, int]) -> tuple[Fetched, ...]:
+def rows_at(positions: Mapping[TopicPartition, int]) -> tuple[Fetched, ...]:
     """Positions as a poll's row has them, in order."""
     return tuple(
         Fetched(topic=t, partition=p, position=at) for (t, p), at in sorted(positions.items())
@@ -116,9 +117,9 @@ def rows_at(positions: Mapping[Partition, int]) -> tuple[Fetched, ...]:
 Runs = tuple[tuple[int, int, int], ...]
 
 
-def fetched(messages: Iterable[ClientMessage]) -> dict[Partition, Runs]:
+def fetched(messages: Iterable[ClientMessage]) -> dict[TopicPartition, Runs]:
     """The runs of each partition. Records of other programs have uid FOREIGN and runs of one."""
-    collected: dict[Partition, list[list[int]]] = {}
+    collected: dict[TopicPartition, list[list[int]]] = {}
     for message in messages:
         tp, offset = partition_of(message), message.offset()
         if tp is None or offset is None:
@@ -137,7 +138,7 @@ def fetched(messages: Iterable[ClientMessage]) -> dict[Partition, Runs]:
     }
 
 
-def partition_of(message: ClientMessage) -> Partition | None:
+def partition_of(message: ClientMessage) -> TopicPartition | None:
     """The partition of a message or event; None when it concerns none."""
     topic, partition = message.topic(), message.partition()
     return None if topic is None or partition is None or partition < 0 else (topic, partition)
@@ -200,8 +201,8 @@ class ReaderClient(PollingClient):
         self._consumer: ClientConsumer | None = None
         self._committed_at = 0
         self._committing = self._down = self._ended = False
-        self._committed: dict[Partition, int] = {}
-        self._out_of_range: set[Partition] = set()
+        self._committed: dict[TopicPartition, int] = {}
+        self._out_of_range: set[TopicPartition] = set()
 
     def _config(self) -> dict[str, str | int | float | bool]:
         # A static member (KIP-345): the successor of a killed one replaces it at once, not only
@@ -271,12 +272,12 @@ class ReaderClient(PollingClient):
         self, consumer: ClientConsumer, invoked: int, messages: Sequence[ClientMessage]
     ) -> None:
         data = [message for message in messages if message.error() is None]
-        ends: dict[Partition, int] = {}
+        ends: dict[TopicPartition, int] = {}
         for message in messages:
             if message.error() is not None:
                 self._notice(consumer, invoked, message, ends)
         runs = fetched(data)
-        positions: dict[Partition, int] = {}
+        positions: dict[TopicPartition, int] = {}
         for tp, position in self._asked_positions(
             consumer, {*runs, *ends} & {*self.positions}
         ).items():
@@ -301,12 +302,12 @@ class ReaderClient(PollingClient):
             self._ended = True
 
     def _asked_positions(
-        self, consumer: ClientConsumer, partitions: set[Partition]
-    ) -> Mapping[Partition, int]:
+        self, consumer: ClientConsumer, partitions: set[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
         if not partitions:
             return {}
         asked = consumer.position(
-            [TopicPartition(topic, partition) for topic, partition in partitions]
+            [KafkaPartition(topic, partition) for topic, partition in partitions]
         )
         return {(p.topic, p.partition): p.offset for p in asked}
 
@@ -315,7 +316,7 @@ class ReaderClient(PollingClient):
         consumer: ClientConsumer,
         invoked: int,
         message: ClientMessage,
-        ends: dict[Partition, int],
+        ends: dict[TopicPartition, int],
     ) -> None:
         """An event that came instead of a record: the end of a partition, an offset out of range,
         or an error."""
@@ -373,9 +374,9 @@ class ReaderClient(PollingClient):
         self,
         consumer: ClientConsumer,
         invoked: int,
-        partitions: Iterable[Partition],
+        partitions: Iterable[TopicPartition],
         error: str = "",
-    ) -> set[Partition]:
+    ) -> set[TopicPartition]:
         """Reads partitions from their log starts on, and records that. Returns those whose log
         start is known; the others are left out."""
         starts = {tp: at for tp in partitions if (at := self._log_start(consumer, *tp)) >= 0}
@@ -385,7 +386,7 @@ class ReaderClient(PollingClient):
             self._write(invoked, "assign", rows_at(starts), error=error)
         return {*starts}
 
-    def drained(self, partitions: Sequence[Partition]) -> None:
+    def drained(self, partitions: Sequence[TopicPartition]) -> None:
         """Records that these partitions were read to the requested ends, except those that it has
         lost since."""
         held = dict(self.positions)
@@ -403,19 +404,19 @@ class ReaderClient(PollingClient):
     def _assign(self, consumer: ClientConsumer) -> None:
         consumer.assign(
             [
-                TopicPartition(t, p, at if at >= 0 else OFFSET_BEGINNING)
+                KafkaPartition(t, p, at if at >= 0 else OFFSET_BEGINNING)
                 for (t, p), at in self.positions.items()
             ]
         )
 
     def _log_start(self, consumer: ClientConsumer, topic: str, partition: int) -> int:
         try:
-            asked = TopicPartition(topic, partition)
+            asked = KafkaPartition(topic, partition)
             return max(-1, int(consumer.get_watermark_offsets(asked, timeout=ASK)[0]))
         except KafkaException:
             return -1
 
-    def _on_assign(self, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
+    def _on_assign(self, consumer: ClientConsumer, partitions: list[KafkaPartition]) -> None:
         """Looks up where to begin and records it: the group's offset, else the log start (-1 if
         that is unknown).
 
@@ -427,8 +428,8 @@ class ReaderClient(PollingClient):
             committed = consumer.committed(partitions, timeout=ASK) if partitions else []
         except KafkaException as error:
             self._error(invoked, describe(error))
-            committed = [TopicPartition(p.topic, p.partition) for p in partitions]
-        starts: dict[Partition, int] = {}
+            committed = [KafkaPartition(p.topic, p.partition) for p in partitions]
+        starts: dict[TopicPartition, int] = {}
         for p in committed:
             tp = p.topic, p.partition
             starts[tp] = p.offset if p.offset >= 0 else self._log_start(consumer, *tp)
@@ -439,13 +440,13 @@ class ReaderClient(PollingClient):
         self._assign(consumer)
         self._write(invoked, "assign", rows_at(starts))
 
-    def _on_revoke(self, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
+    def _on_revoke(self, consumer: ClientConsumer, partitions: list[KafkaPartition]) -> None:
         self._revoked(partitions, "")
 
-    def _on_lost(self, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
+    def _on_lost(self, consumer: ClientConsumer, partitions: list[KafkaPartition]) -> None:
         self._revoked(partitions, "lost")
 
-    def _revoked(self, partitions: Sequence[TopicPartition], error: str) -> None:
+    def _revoked(self, partitions: Sequence[KafkaPartition], error: str) -> None:
         self._out_of_range.clear()
         gone = {
             (p.topic, p.partition): self.positions.pop((p.topic, p.partition), -1)
@@ -471,7 +472,7 @@ class ReaderClient(PollingClient):
             return
         try:
             consumer.commit(
-                offsets=[TopicPartition(t, p, at) for (t, p), at in due.items()], asynchronous=True
+                offsets=[KafkaPartition(t, p, at) for (t, p), at in due.items()], asynchronous=True
             )
         except KafkaException as error:
             self._error(self._committed_at, describe(error))
@@ -490,7 +491,7 @@ class ReaderClient(PollingClient):
         self._down = False
         return True
 
-    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+    def _on_commit(self, error: KafkaError | None, partitions: list[KafkaPartition]) -> None:
         self._committing = False
         done = {
             (p.topic, p.partition): p.offset

@@ -22,11 +22,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from linkflap.harness.model.history import Ending, Fetched, OutcomeName
-from linkflap.harness.model.topology import TopicPartition as Partition
-from linkflap.harness.model.topology import topic_name
+from linkflap.harness.model.topology import TopicPartition, topic_name
 from linkflap.harness.model.wait import now
 from linkflap.harness.workloads import producers
 from linkflap.harness.workloads.client import GRACE, SLICE, Context, Options
@@ -75,7 +75,7 @@ class Input(ReaderClient):
         """The consumer in use, or a new one that joins."""
         return self._consumer or self._join()
 
-    def poll(self) -> Mapping[Partition, Fetched]:
+    def poll(self) -> Mapping[TopicPartition, Fetched]:
         """The records of one poll, by partition, after their row is written; empty if there is
         nothing to do."""
         consumer, invoked = self.consumer, now()
@@ -100,7 +100,7 @@ class Input(ReaderClient):
             self._reset(consumer)
         return got
 
-    def rewind(self, before: Mapping[Partition, int]) -> None:
+    def rewind(self, before: Mapping[TopicPartition, int]) -> None:
         """Returns to where an aborted transaction began."""
         self.positions.update({tp: at for tp, at in before.items() if tp in self.positions})
         invoked = now()
@@ -108,13 +108,13 @@ class Input(ReaderClient):
         rows = rows_at(self.positions)
         self._write(invoked, "assign", rows, error="the transaction was aborted")
 
-    def committed(self, asked_at: int, positions: Mapping[Partition, Fetched]) -> None:
+    def committed(self, asked_at: int, positions: Mapping[TopicPartition, Fetched]) -> None:
         """Records that these offsets were committed with a transaction."""
         self._write(
             asked_at, "commit", tuple(replace(each, runs=()) for each in positions.values())
         )
 
-    def _on_assign(self, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
+    def _on_assign(self, consumer: ClientConsumer, partitions: list[KafkaPartition]) -> None:
         """Like every reader, except that a relay without the group's offsets does not begin: a
         replay would write records twice."""
         try:
@@ -168,8 +168,8 @@ class RelayClient(Producing):
     def _relay(
         self,
         incarnation: Incarnation,
-        got: Mapping[Partition, Fetched],
-        before: Mapping[Partition, int],
+        got: Mapping[TopicPartition, Fetched],
+        before: Mapping[TopicPartition, int],
     ) -> None:
         meant: Ending = "abort" if self.random.random() < self._abort_share else "commit"
         plan = [
@@ -197,13 +197,13 @@ class RelayClient(Producing):
             self.forget()
 
     def _send_offsets(
-        self, incarnation: Incarnation, got: Mapping[Partition, Fetched]
+        self, incarnation: Incarnation, got: Mapping[TopicPartition, Fetched]
     ) -> tuple[str, bool]:
         """Why the offsets could not be added to the transaction, empty when they were; and whether
         that call still hangs. The call runs in a thread that is abandoned if necessary: librdkafka
         does not observe the call's timeout, and may never return when the group's coordinator dies
         during it (librdkafka issues 5456 and 5511; seen with 2.16)."""
-        offsets = [TopicPartition(t, p, each.position) for (t, p), each in got.items()]
+        offsets = [KafkaPartition(t, p, each.position) for (t, p), each in got.items()]
         producer, metadata = incarnation.producer, self.input.consumer.consumer_group_metadata()
         answers: queue.SimpleQueue[str] = queue.SimpleQueue()
 

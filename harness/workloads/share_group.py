@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 
 from linkflap.harness.model.history import SHARE_LOCK_MS, Fetched, PollKind
 from linkflap.harness.model.option import OptionAbout
-from linkflap.harness.model.topology import TopicPartition as Partition
+from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import now
 from linkflap.harness.workloads.client import SLICE, Context, Options
 from linkflap.harness.workloads.library import consumer_config, describe
@@ -60,7 +60,7 @@ class ShareClient(PollingClient):
             "renew": context.number("renew"),
         }
         self._consumer: JavaShareConsumer | None = None
-        self._settle: frozenset[Partition] = frozenset()
+        self._settle: frozenset[TopicPartition] = frozenset()
         self._random = Random(f"{context.seed} {name}")
 
     def step(self) -> None:
@@ -144,7 +144,7 @@ class ShareClient(PollingClient):
         self._drained.update({tp: at for tp, at in known.items() if tp in due})
         self._settle -= due
 
-    def drained(self, partitions: Sequence[Partition]) -> None:
+    def drained(self, partitions: Sequence[TopicPartition]) -> None:
         """Makes it record at its next step how far its group is finished with these partitions."""
         self._settle |= frozenset(partitions)
 

@@ -19,11 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from linkflap.harness.jvm import Handle
 from linkflap.harness.model.payload import HEADER
-from linkflap.harness.model.topology import TopicPartition as Partition
+from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.workloads.java.clients import (
     JavaClients,
     JavaError,
@@ -34,7 +35,7 @@ from linkflap.harness.workloads.java.clients import (
 )
 
 LEAVES_WITHIN: Final = 2.0
-Changed = Callable[["JavaConsumer", list[TopicPartition]], None]
+Changed = Callable[["JavaConsumer", list[KafkaPartition]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Consumed:
     """A record; or, with an error, a notice about a partition. The same form as confluent-kafka's
     Message."""
 
-    where: Partition
+    where: TopicPartition
     at: int
     header: bytes = b""
     failure: KafkaError | None = None
@@ -73,8 +74,8 @@ class JavaConsumer:
         self._clients, self._on_commit = clients, on_commit
         self._subscribed = False
         self._changes: dict[str, Changed] = {}
-        self._asked: list[TopicPartition] = []
-        self._positions: dict[Partition, int] = {}
+        self._asked: list[KafkaPartition] = []
+        self._positions: dict[TopicPartition, int] = {}
         self._dynamic = config.get("group.protocol") == "consumer"
         with raised():
             self._client = clients.consumer(config)
@@ -96,7 +97,7 @@ class JavaConsumer:
                 list(topics), self._clients.consumers.listener(self._client, self._events)
             )
 
-    def assign(self, partitions: Sequence[TopicPartition]) -> None:
+    def assign(self, partitions: Sequence[KafkaPartition]) -> None:
         """Continues at these offsets, on partitions of its own choice or of the group's assignment.
         Partitions that the group had assigned before are not moved, because the poll that brought
         the new ones may have advanced them."""
@@ -118,7 +119,7 @@ class JavaConsumer:
                 raise KafkaException(self._clients.errors.of(error.kind, error.text)) from error
         self._positions.update({(p.topic, p.partition): p.offset for p in partitions})
 
-    def _seek(self, partition: TopicPartition) -> None:
+    def _seek(self, partition: KafkaPartition) -> None:
         tp = self._clients.partition(partition.topic, partition.partition)
         if partition.offset >= 0:
             self._client.seek(tp, partition.offset)
@@ -162,7 +163,7 @@ class JavaConsumer:
             Consumed(_partition(name), offset, failure=cause) for name, offset in found.items()
         ]
 
-    def _moved(self, read: set[Partition]) -> list[Consumed]:
+    def _moved(self, read: set[TopicPartition]) -> list[Consumed]:
         """Reads the positions after a poll; returns notices for partitions that were read and gave
         no record."""
         if not self._positions:
@@ -206,20 +207,20 @@ class JavaConsumer:
         if name != "onPartitionsAssigned":
             for tp in theirs:
                 self._positions.pop(tp, None)
-        self._changes[name](self, [TopicPartition(*tp) for tp in theirs])
+        self._changes[name](self, [KafkaPartition(*tp) for tp in theirs])
 
-    def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    def position(self, partitions: Sequence[KafkaPartition]) -> list[KafkaPartition]:
         """Positions as of the last poll."""
         return [
-            TopicPartition(
+            KafkaPartition(
                 p.topic, p.partition, self._positions.get((p.topic, p.partition), OFFSET_INVALID)
             )
             for p in partitions
         ]
 
     def committed(
-        self, partitions: Sequence[TopicPartition], timeout: float
-    ) -> list[TopicPartition]:
+        self, partitions: Sequence[KafkaPartition], timeout: float
+    ) -> list[KafkaPartition]:
         """The group's committed offsets. Raises KafkaException."""
         theirs = [self._clients.partition(p.topic, p.partition) for p in partitions]
         with self._clients.errors.raising():
@@ -227,11 +228,11 @@ class JavaConsumer:
             offsets = [found.get(tp) for tp in theirs]
             known = [OFFSET_INVALID if each is None else int(each.offset()) for each in offsets]
         return [
-            TopicPartition(p.topic, p.partition, at)
+            KafkaPartition(p.topic, p.partition, at)
             for p, at in zip(partitions, known, strict=True)
         ]
 
-    def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
+    def get_watermark_offsets(self, partition: KafkaPartition, timeout: float) -> tuple[int, int]:
         """Only the log start offset. Raises KafkaException."""
         tp = self._clients.partition(partition.topic, partition.partition)
         with self._clients.errors.raising():
@@ -245,7 +246,7 @@ class JavaConsumer:
             sizes = {str(name): int(found[name].size()) for name in found.keySet()}
         return TopicsByName({name: Partitions(range(size)) for name, size in sizes.items()})
 
-    def commit(self, *, offsets: Sequence[TopicPartition], asynchronous: bool) -> None:
+    def commit(self, *, offsets: Sequence[KafkaPartition], asynchronous: bool) -> None:
         """Requests a commit; a later poll reports its outcome."""
         assert asynchronous
         self._asked = list(offsets)
@@ -269,8 +270,8 @@ class JavaConsumer:
         threading.Thread(target=close, name="closing a consumer", daemon=True).start()
 
 
-def _partition(text: str) -> Partition:
-    """From Java's TopicPartition as a text."""
+def _partition(text: str) -> TopicPartition:
+    """From Java's KafkaPartition as a text."""
     topic, _, partition = text.rpartition("-")
     return topic, int(partition)
 
@@ -356,19 +357,19 @@ class JavaShareConsumer:
                         self._polled.get(each.number), getattr(self._types, how.upper())
                     )
 
-    def confirm(self, timeout: float) -> dict[Partition, str]:
+    def confirm(self, timeout: float) -> dict[TopicPartition, str]:
         """Sends acknowledgements and waits for the answers: partition -> the error, empty if all
         were confirmed."""
         with self._clients.errors.raising():
             answered = self._client.commitSync(self._clients.duration(timeout))
-            found: dict[Partition, str] = {}
+            found: dict[TopicPartition, str] = {}
             for each in answered.entrySet():
                 where, failed = each.getKey(), each.getValue()
                 text = str(failed.get().toString()) if failed.isPresent() else ""
                 found[str(where.topic()), int(where.partition())] = text
         return found
 
-    def starts(self) -> dict[Partition, int]:
+    def starts(self) -> dict[TopicPartition, int]:
         """The group's start offset in each partition, as its coordinator has it: every record below
         it is finished."""
         java = self._clients.bridge.java
