@@ -271,7 +271,7 @@ class JavaConsumer:
 
 
 def _partition(text: str) -> TopicPartition:
-    """From Java's KafkaPartition as a text."""
+    """From Java's TopicPartition as a text."""
     topic, _, partition = text.rpartition("-")
     return topic, int(partition)
 
