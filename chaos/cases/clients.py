@@ -2,6 +2,9 @@
 client under test. Members of groups: librdkafka's and Java's consumers, with the calls that relays
 and rebalances need, and members whose heartbeats (KIP-848) are sent by hand.
 
+They are not the workloads' clients (`harness.workloads`): those collect records, translate errors
+and write a history, and a case needs one call, at a chosen moment, with the client's own error.
+
 Java's clients are those of the release under test, driven through py4j (which Spark brings):
 linkflap has no Java code and needs no compiler. One JVM per deployment, on loopback with a token;
 it dies with this process. A call takes about a millisecond.
