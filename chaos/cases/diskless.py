@@ -306,3 +306,66 @@ def offset_for_time(bench: Bench, *, config: Mapping[str, str]) -> Observation:
     batches = [[batch.base_offset, batch.last_offset] for batch in bench.log(topic)]
     facts = {"batches": batches, "asked": wanted, "offset": found.offset, "time": found.timestamp}
     return Observation(shown=(found.offset, found.timestamp) != (2, wanted), facts=facts)
+
+
+RETAINING: Final = one(
+    {
+        "diskless.storage.system.enable": "true",
+        "inkless.retention.enforcement.interval.ms": "1000",
+        "log.initial.task.delay.ms": "15000",
+    }
+)
+MADE_WITHIN: Final = 8.0
+"""Seconds after its start in which a broker must have the topic: it looks for new ones after
+log.initial.task.delay.ms, and then every five minutes."""
+BATCHES: Final = 10
+KEPT: Final = 3
+_OLD: Final = 3_600_000
+"""How old the batches are that retention is to delete, in ms."""
+
+
+@case(
+    "KIP-1163-retention",
+    RETAINING,
+    topics=ON_DISKLESS,
+    claim={"limit": "bytes"},
+    control={"limit": ""},
+)
+@case(
+    "KIP-1163-retention-time",
+    RETAINING,
+    topics=ON_DISKLESS,
+    claim={"limit": "ms"},
+    control={"limit": ""},
+)
+def retention(bench: Bench, *, limit: str) -> Observation:
+    """Ten batches of the same size in a topic that keeps three: by its retention.bytes, or by its
+    retention.ms. Then the first seven are old. Others must not be: a consumer reads old records
+    from the store, which the default one does not give."""
+    now = int(time.time() * 1000)
+    old = BATCHES - KEPT if limit == "ms" else 0
+    times = [now - (_OLD if n < old else 0) for n in range(BATCHES)]
+    batches = [record_batch([b"batch %d" % n], at=at) for n, at in enumerate(times)]
+    limits = {"bytes": KEPT * len(batches[0]), "ms": _OLD // 2}
+    settings = {f"retention.{name}": "-1" for name in limits}
+    if limit:
+        settings[f"retention.{limit}"] = str(limits[limit])
+    bench.broker().stop()
+    bench.settle()
+    began = time.monotonic()
+    topic = bench.topic(config=settings)
+    if time.monotonic() - began > MADE_WITHIN:
+        raise EnvironmentFailure(f"{topic} was made too late for its broker to find it")
+    asked = bench.ask(bench.up())
+    answers = [asked.produce((topic, 0), batch) for batch in batches]
+    happens("the log start to move", lambda: bench.bound("start", topic), within=20, every=0.2)
+    happens(  # what one pass deletes too much of, the next ones go on with
+        "the log to be empty", lambda: bench.bound("start", topic) == BATCHES, within=4, every=0.2
+    )
+    start = bench.bound("start", topic)
+    below = asked.fetch((topic, 0), max(0, start - 1))[0]
+    read = [offset for offset, _ in bench.read(topic)]
+    facts = {"produce": answers, "log_start": start, "fetch_below_it": below, "read": read}
+    first = BATCHES - KEPT
+    wanted = (first, "offset_out_of_range", list(range(first, BATCHES)))
+    return Observation(shown=(start, below, read) != wanted, facts=facts)

@@ -44,10 +44,11 @@ def record_batch(
     producer: ProducerIdentity | None = None,
     sequence: int = -1,
     transactional: bool = False,
+    at: int | None = None,
 ) -> bytes:
     """One v2 batch of records without keys and headers, as a client sends it: base offset 0, leader
-    epoch -1."""
-    now = int(time.time() * 1000)
+    epoch -1. `at`: the time of its records, in ms; by default now."""
+    now = int(time.time() * 1000) if at is None else at
     who = producer or ProducerIdentity(id=-1, epoch=-1)
     return layout.batch(
         [(None, value) for value in values],
