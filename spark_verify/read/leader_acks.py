@@ -79,16 +79,20 @@ def _steady(
         )
         if len(of):
             same = int(np.argmax(np.append(of != of[0], True)))
-            always = same == len(of) and end == FOREVER and _still_leads(seen, cluster)
+            led = marks.leader[known & (marks.leader >= 0)]
+            always = same == len(of) and end == FOREVER and _still_leads(seen, cluster, led[-1:])
             below = FOREVER if always else _last_of(seen, logs, int(of[0]))
             yield int(returned[0]), int(time[same - 1]), below
 
 
-def _still_leads(seen: PartitionView, cluster: str) -> bool:
-    """Whether the log of a cluster is that of a leader which ran until the end."""
+def _still_leads(seen: PartitionView, cluster: str, last: Ints) -> bool:
+    """Whether the log of a cluster is that of the `last` sampled leader, which ran until the end.
+    A leader that does not notice an election answers samples too."""
     log = seen.canonical().get(cluster)
+    if log is None or not log.leader or (last != log.broker).any():
+        return False
     truncated = len(history(seen.partition_facts).generations.get(cluster, ())) > 1
-    return log is not None and log.leader and cluster not in seen.deaths and not truncated
+    return cluster not in seen.deaths and not truncated
 
 
 def _last_of(seen: PartitionView, logs: Sequence[Replica], epoch: int) -> int:

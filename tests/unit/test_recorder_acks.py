@@ -46,10 +46,12 @@ def found(
     return [each for check in JUDGING for each in anomalies(check, named)]
 
 
-def a(*batches: tuple[int, int], skip: Sequence[int] = (), died: bool = False) -> Log:
+def a(
+    *batches: tuple[int, int], skip: Sequence[int] = (), died: bool = False, broker: int = 1
+) -> Log:
     """A's log: number and leader epoch of batches of one record; nothing at offsets `skip`. The
     third one is of another producer, which does not miss the second."""
-    made = Log("A", leader=not died)
+    made = Log("A", leader=not died, broker=broker)
     for number, epoch in batches:
         pid, sequence = divmod(number, 2)
         made.skip(1 if made.end in skip else 0).data(
@@ -89,6 +91,7 @@ def test_without_acks_there_is_no_acknowledgement(wire: Wire) -> None:
         pytest.param(a((0, 0)), (-1, -1, -1, 0), {}, id="no sample before the request"),
         pytest.param(a((0, 0)), STEADY, {"deaths": {"A": 9 * SECOND}}, id="its cluster died"),
         pytest.param(a((0, 0), died=True), STEADY, {}, id="its leader died"),
+        pytest.param(a((0, 0), broker=2), STEADY, {}, id="a deposed leader to the end"),
     ],
 )
 def test_what_its_leader_may_have_lost_is_not_lost(
