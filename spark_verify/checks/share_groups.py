@@ -186,6 +186,17 @@ def _earlier(view: PartitionView, generation: LogGeneration, group: str) -> bool
     )
 
 
+def _before_truncation(view: PartitionView, generation: LogGeneration, group: str) -> int:
+    """Up to where a group may have read this log before its truncation; 0: it did not."""
+    mine = [
+        r
+        for r in view.shares
+        if (r.cluster, r.group) == (generation.cluster, group) and r.time < generation.settled
+    ]
+    got = columns_of([r for r in mine if r.kind != "settled"]).offset
+    return max(int(got.max(initial=-1)) + 1, *(r.position for r in mine if r.kind == "settled"), 0)
+
+
 def _of(rows: Sequence[Read], *kinds: str) -> Delivered:
     return columns_of([row for row in rows if row.kind in kinds])
 
@@ -618,11 +629,13 @@ def _starts(
     rows: Sequence[Read],
 ) -> Iterator[Finding]:
     """Start offsets that are above the end of the log, that are above a later sampled high
-    watermark, or that went back."""
+    watermark, or that went back. A truncation of the log does not take back the start offset from
+    before it."""
     reported = sorted((r for r in rows if r.kind == "settled"), key=attrgetter("returned"))
     whole = FOREVER if log is None or not log.whole else log.replica.end
+    before = _before_truncation(view, generation, group)
     for number, row in enumerate(reported):
-        end = min(whole, _high_watermark(view, generation, row))
+        end = max(before, min(whole, _high_watermark(view, generation, row)))
         earlier = [r for r in reported[:number] if r.returned < row.time]
         highest = max(earlier, key=attrgetter("position"), default=row)
         why = (
@@ -678,7 +691,7 @@ def _done_with(
     done = offsets < max(ends)
     given = _of(rows, "acquire").offset
     if of_programs:
-        done &= offsets >= given.min(initial=FOREVER)
+        done &= offsets >= _noted_from(rows)
         return _passed_over(_missed_by(generation, rows, offsets[done], uids[done]))
     before = _done_before(view, generation, rows, offsets, uids)
     missed = _missed_by(generation, rows, offsets[done & ~before], uids[done & ~before])
@@ -694,10 +707,20 @@ def _passed_over(missed: Sequence[Found]) -> Sequence[Found]:
     return [found for found in missed if found.kind == NEVER]
 
 
+def _noted_from(rows: Sequence[Read]) -> int:
+    """The first offset that a group of programs was surely to get: none below the first given one,
+    and none below the first sampled start offset. Until a coordinator has noted one, each new
+    leader chooses anew where the group begins (share.auto.offset.reset)."""
+    starts = sorted((r for r in rows if r.kind == "settled"), key=attrgetter("returned"))
+    given = int(_of(rows, "acquire").offset.min(initial=FOREVER))
+    return max(given, *(r.position for r in starts[:1]))
+
+
 def _last_cluster(view: PartitionView, group: str) -> str:
-    return max(
-        (row for row in view.shares if row.group == group), key=attrgetter("returned")
-    ).cluster
+    """Where a group's members last were; linkflap samples its start offset everywhere."""
+    rows = [row for row in view.shares if row.group == group]
+    of_members = [row for row in rows if row.reader != SHARE_SAMPLER]
+    return max(of_members or rows, key=attrgetter("returned")).cluster
 
 
 def _done_before(
@@ -775,9 +798,10 @@ CHECK = Check(
         start offset); KIP-1222 (renewal)""",
     wire="""What brokers gave the members of the program's `share_group`, and which
         acknowledgements they confirmed, and the start offsets that linkflap samples: they do not
-        go back, and pass no record behind the first given one that was not given too. Where the
-        group begins is its own choice, nobody asks it to read to the end, and after how many
-        deliveries a record is dropped is not known; nor is that aborted records were filtered.""",
+        go back, and pass no record behind the first given one and the first sampled start offset
+        that was not given too. Where the group begins is its own choice, nobody asks it to read
+        to the end, and after how many deliveries a record is dropped is not known; nor is that
+        aborted records were filtered.""",
     inputs={"batches", "records", "sends", "reads", "watermarks", "promotions"},
     anomalies=(
         AnomalyKind(

@@ -362,7 +362,8 @@ def sampled(judged: PartitionView, *starts: int) -> PartitionView:
     [
         pytest.param([(0, 0, 1), (1, 1, 1)], [0, 2], [], id="all was given"),
         pytest.param([(0, 0, 1)], [1], [], id="the rest may still be given"),
-        pytest.param([(0, 0, 1)], [2], [("never-delivered", "A", 1)], id="one was passed over"),
+        pytest.param([(0, 0, 1)], [0, 2], [("never-delivered", "A", 1)], id="one was passed over"),
+        pytest.param([(0, 0, 1)], [2], [], id="the next leader may have begun at the end"),
         pytest.param([(1, 1, 1)], [2], [], id="the group may have begun at the end"),
         pytest.param([], [2], [], id="nothing was given to it"),
         pytest.param([(0, 1, 1)], [2, 1], [("wrong-start-offset", "A", 1)], id="it went back"),

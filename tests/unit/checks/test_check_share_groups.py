@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from linkflap.harness.model.history import SHARE_SAMPLER
 from linkflap.spark_verify.facts.partition_facts import Awaited, Window
 from linkflap.spark_verify.facts.sends_and_reads import Read, Send
 from linkflap.spark_verify.facts.view import PartitionView
@@ -21,6 +22,7 @@ from tests.unit.checks.histories import (
     send,
     view,
 )
+from tests.unit.checks.round_trip import ACKED, AWAY, trip
 from tests.unit.checks.verdicts import Rejected, anomalies, findings, unjudged
 
 NAME = "share-groups"
@@ -771,3 +773,32 @@ def test_a_start_offset_is_not_above_the_high_watermark_that_is_sampled_next() -
         # A new leader may answer less at first.
         new = samples(*[(high, high)] * 20, epochs=[0] * 14 + [1] * 6)
         assert anomalies(NAME, replace(seen, watermarks={"A": new})) == []
+
+
+def sampled(at: int, position: int, cluster: str = "A") -> Read:
+    """A start offset of a program's group that linkflap sampled."""
+    return row("settled", at=at, member=SHARE_SAMPLER, position=position, cluster=cluster)
+
+
+def test_a_program_s_group_is_judged_where_its_members_last_were() -> None:
+    """Start offsets are sampled on both clusters; on B the second of three records is left out."""
+    got = [row("acquire", n, at=at, offset=n - 1, cluster="B") for n, at in ((1, 60), (3, 64))]
+    on_b = [sampled(62, 1, "B"), sampled(70, 3, "B")]
+    seen = view(
+        [Log("A").txn(1, pid=7), Log("B").data(1).data(2).data(3)],
+        promotions=[promoted(0, at=50 * SECOND)],
+    )
+    for last in (69, 71):
+        rows = (*ACCEPTED_ROWS, *got, *on_b, sampled(last, 1))
+        found = anomalies(NAME, replace(seen, shares=rows))
+        assert ("never-delivered", "B", 1) in found
+
+
+@pytest.mark.parametrize("position", [3, 4])
+def test_a_truncation_does_not_take_back_a_start_offset(position: int) -> None:
+    """A's group was done with the three records of A's first log; the next one has two."""
+    logs = [Log(cluster).data(1).data(2) for cluster in ("A", "B")]
+    seen = trip(logs=logs, promotions=[AWAY], sends=ACKED[:2])
+    rows = (row("acquire", 1, 2, 3, at=10, position=1), sampled(14, 3), sampled(900, position))
+    wrong = [("wrong-start-offset", "A", 4)] if position == 4 else []
+    assert anomalies(NAME, replace(seen, shares=rows)) == wrong
