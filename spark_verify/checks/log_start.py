@@ -49,6 +49,8 @@ _LATER: Final = 1_000_000_000
 """A log may have grown by what a sample shows that is taken this much later."""
 _DAYS: Final = 168 * 3600 * 1000
 """log.retention.hours and log.roll.hours by default."""
+_DISKLESS: Final = "diskless.enable"
+"""A topic without a log on disk (KIP-1163)."""
 _INDEX: Final = 1 << 20
 """log.index.size.max.bytes of linkflap's brokers (`harness.runtimes.kraft`); Kafka's is more."""
 _RETRIED: Final = 120_000
@@ -313,12 +315,14 @@ def _limit(topic: Mapping[str, str], brokers: Mapping[str, str]) -> Sequence[Lim
         milliseconds = _DAYS
     own, size = _number(topic, "retention.ms"), _number(topic, "retention.bytes")
     of_brokers = _number(brokers, "log.retention.bytes")
+    size = size if size is not None else -1 if of_brokers is None else of_brokers
+    segments = _segments(topic, brokers, policy)
+    if topic.get(_DISKLESS) == "true":
+        # It deletes single batches, until at most retention.bytes remain.
+        segments = {**segments, "segment_size": 0}
+        size = max(0, size - segments["largest"]) if size >= 0 else size
     return [
-        Limits(
-            milliseconds=milliseconds if own is None else own,
-            size=size if size is not None else -1 if of_brokers is None else of_brokers,
-            **_segments(topic, brokers, policy),
-        )
+        Limits(milliseconds=milliseconds if own is None else own, size=size, **segments),
     ]
 
 

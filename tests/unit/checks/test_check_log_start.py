@@ -118,6 +118,25 @@ def found(*logs: Log, config: Mapping[str, str] | None = None, **rest: Unpack[Hi
 LOST = [("lost-beginning", "A", 0)]
 
 
+DISKLESS = {"diskless.enable": "true", "segment.bytes": "1000000000"}
+
+
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        (DISKLESS | WEEK | {"retention.bytes": "100"}, False),
+        (DISKLESS | {"retention.ms": "1000"}, False),
+        (DISKLESS | WEEK, True),
+        (DISKLESS | WEEK | {"retention.bytes": "100", "diskless.enable": "false"}, True),
+    ],
+)
+def test_retention_of_a_diskless_topic_deletes_single_batches(
+    config: Mapping[str, str], found: bool
+) -> None:
+    falls = seen(LATE, watermarks=A_FALLS, config=config)
+    assert bool(anomalies(NAME, falls)) is found
+
+
 @pytest.mark.parametrize(
     "deletions",
     [[deleted(1)], [deleted(3)], [deleted(2, cluster="B")], [deleted(2, at=2000)]],
