@@ -35,7 +35,7 @@ from linkflap.harness import mirrors, runtimes
 from linkflap.harness.guarantees.allowed import BROKERS, LOSSES, PROMOTED
 from linkflap.harness.machine.broker_commands import NAMES, UNDONE_BY, VERBS, unknown_name
 from linkflap.harness.machine.toml_file import KeyPath, TomlFile, content_and_lines
-from linkflap.harness.machine.user_programs import program
+from linkflap.harness.machine.user_programs import program, reason_not_to_start
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.guarantee import Allowance
 from linkflap.harness.model.scenario import (
@@ -561,12 +561,8 @@ def _services(
 def _check_words(reader: Reader, at: KeyPath, words: Sequence[str], folder: Path | None) -> None:
     """Raises InputError for a command with names that mean nothing, or whose program is not there
     (None: it is looked for in an image)."""
-    if words and folder is not None and program(words[0], folder) is None:
-        reader.fail(
-            at,
-            f"there is no program {words[0]!r} in {folder} or on PATH; correct the command, or "
-            "folder",
-        )
+    if words and folder is not None and (reason := reason_not_to_start(words[0], folder)):
+        reader.fail(at, reason)
     for word in words:
         for name in names_in(word):
             reader.known(at, "name", f"{{{name}}}", _OF_SERVICES)
@@ -622,12 +618,8 @@ def _commands(
     folder = (reader.path.parent / table.folder).absolute()
     for verb, words in table.commands.items():
         reader.known((*at, verb), "command", verb, VERBS)
-        if not words or program(words[0], folder) is None:
-            reader.fail(
-                (*at, verb),
-                f"there is no program {words[0] if words else ''!r} in {folder} or on PATH; "
-                "correct the command, or folder",
-            )
+        if reason := reason_not_to_start(words[0] if words else "", folder):
+            reader.fail((*at, verb), reason)
         if name := next(filter(None, map(unknown_name, words)), None):
             reader.known((*at, verb), "name", name, NAMES)
         if (undo := UNDONE_BY.get(verb)) and undo not in table.commands:

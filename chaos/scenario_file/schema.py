@@ -50,7 +50,7 @@ class Table(
     """Any table of the file."""
 
 
-Words = list[Annotated[str, Meta(min_length=1, max_length=4096)]]
+Words = list[Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^[^\0]*$")]]
 Protocol = Literal["http", "postgresql"]
 
 

@@ -50,6 +50,17 @@ def program(word: str, folder: Path) -> str | None:
     return str(Path(found).absolute()) if found else None
 
 
+def reason_not_to_start(word: str, folder: Path) -> str | None:
+    """Why a command with this first word cannot be started in `folder`; None if it can."""
+    if not folder.is_dir():
+        return f"there is no folder {folder}; make it, or correct folder"
+    if program(word, folder) is None:
+        return (
+            f"there is no program {word!r} in {folder} or on PATH; correct the command, or folder"
+        )
+    return None
+
+
 def redacted(text: str, secrets: Sequence[str]) -> str:
     """The text without these values."""
     for secret in sorted((s for s in secrets if len(s) >= SHORTEST_SECRET), key=len, reverse=True):

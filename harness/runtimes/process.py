@@ -14,7 +14,7 @@ from linkflap.harness.machine import cache, children
 from linkflap.harness.machine import java as javas
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.machine.leases import Lease
-from linkflap.harness.machine.user_programs import Foreign, program
+from linkflap.harness.machine.user_programs import Foreign, reason_not_to_start
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Recorder, Running, Spawn, WireRecording
 from linkflap.harness.model.security import beside
@@ -331,9 +331,8 @@ def _check_services(topology: Topology) -> None:
     for cluster in topology.clusters:
         for name, service in cluster.services.items():
             for words in filter(None, (service.command, service.ready)):
-                if program(words[0], Path(service.folder)) is None:
+                if reason := reason_not_to_start(words[0], Path(service.folder)):
                     raise InputError(
-                        f"service {name} of {cluster.name}: there is no program {words[0]!r} in "
-                        f"{service.folder} or on PATH; install it, or play this with "
-                        "--runtime docker"
+                        f"service {name} of {cluster.name}: {reason}, or play this with --runtime "
+                        "docker"
                     )

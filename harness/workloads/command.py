@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from linkflap.harness.machine.children import Child
-from linkflap.harness.machine.user_programs import Foreign, program
+from linkflap.harness.machine.user_programs import Foreign, reason_not_to_start
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.events import ITSELF, ClientDied, ClientRestarted, ProgramStarted
 from linkflap.harness.model.protocols import Deployment, DiedProcess
@@ -165,12 +165,8 @@ def _check_topics(spec: WorkloadSpec) -> None:
 
 
 def _check_program(name: str, folder: Path) -> None:
-    if not folder.is_dir():
-        raise InputError(f"workload command: there is no folder {folder}; correct folder")
-    if program(name, folder) is None:
-        raise InputError(
-            f"workload command: there is no program {name!r} to run; give its path, or install it"
-        )
+    if reason := reason_not_to_start(name, folder):
+        raise InputError(f"workload command: {reason}")
 
 
 def _check_exactly_once(spec: WorkloadSpec) -> None:

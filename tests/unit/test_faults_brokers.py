@@ -35,7 +35,7 @@ from linkflap.harness.rundir import RunWriter
 from linkflap.harness.runtimes import disks, faketime
 from linkflap.harness.runtimes.disks import SlowDisk
 from linkflap.harness.runtimes.distribution.kafka import released
-from linkflap.harness.runtimes.kraft.broker import last_error
+from linkflap.harness.runtimes.kraft.broker import ServiceProgram, last_error
 from linkflap.spark_verify.facts.partition_facts import Loss, Window
 from linkflap.spark_verify.read.plan import RunPlan, plan
 from linkflap.spark_verify.verdict.allowances import why_allowed
@@ -426,6 +426,18 @@ SHUTDOWN = "[2026-11-25 18:59:04,795] INFO registration shutdown (NodeToControll
 def test_the_last_error_and_its_exceptions(tmp_path: Path, log: str, error: list[str]) -> None:
     (tmp_path / "server.log").write_text(log)
     assert last_error(tmp_path / "server.log") == [line.strip() for line in error]
+
+
+def test_a_long_line_of_a_program_s_output_is_shortened(tmp_path: Path) -> None:
+    def none() -> Any:
+        raise AssertionError
+
+    (tmp_path / "output.log").write_bytes(b"begins\n" + bytes(100_000) + b"\nends\n")
+    program = ServiceProgram("one", folder=tmp_path, log="output.log", spawn=none)
+    long, last = program.last_words(lines=2)
+    assert last == "ends"
+    assert len(long) < 500
+    assert long.endswith(" …")
 
 
 def test_without_a_log_there_is_no_error(tmp_path: Path) -> None:

@@ -365,6 +365,8 @@ def test_the_program_of_a_service_with_an_image_need_not_be_on_this_machine(tmp_
     [
         ('"python3", ', '"pythn3", ', 9, "there is no program 'pythn3' in"),
         ('["true", "{port}"]', '["such/program"]', 11, "there is no program 'such/program' in"),
+        ('["true", "{port}"]', '["true", "\\u0000"]', 11, "ready is '\\x00'; it must be text"),
+        ("ready_within = 20.0", 'folder = "gone"', 9, "there is no folder "),
         ('"{port}", "--dir', '"${port}", "--dir', 9, "store has no {port}"),
         ("[[workload]]", "[cluster.A.service.store]\n[[workload]]", 14, "'store' twice"),
         ('"{port}", "--dir', '"8000", "--dir', 9, "the command of service store has no {port}"),

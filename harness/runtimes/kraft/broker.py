@@ -21,6 +21,7 @@ from linkflap.harness.runtimes import probe
 from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 
 STOP_WITHIN: Final = 60.0
+_LONGEST_LINE: Final = 400
 
 
 class ServiceProgram:
@@ -52,9 +53,10 @@ class ServiceProgram:
         return self._folder / "output.log"
 
     def last_words(self, *, lines: int) -> list[str]:
-        """The last lines of its output and of its log, this many of each at most."""
+        """The last lines of its output and of its log, this many of each at most, and the beginning
+        of those that are longer than a sentence can be."""
         return [
-            line
+            line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} …"
             for path in dict.fromkeys((self.output, self.log))
             for line in _tail(path, lines=lines)
         ]
