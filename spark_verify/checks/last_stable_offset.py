@@ -344,6 +344,7 @@ def _begun(view: PartitionView, generation: LogGeneration, log: Log, row: int) -
     written, marks = int(log.records.timestamp[row]) * MS, marks_in(view, generation)
     if invoked or marks is None:
         return invoked[0] if invoked else written
+    marks = marks.with_high_watermark()
     had = marks.high_watermark > offset
     if written > view.ended:
         return int(marks.returned[had].min(initial=view.ended))

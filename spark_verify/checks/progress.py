@@ -98,13 +98,13 @@ def _reads_here(view: PartitionView, client: Awaited) -> bool:
 
 def _consumer(view: PartitionView, client: Awaited) -> Iterator[Finding]:
     marks, readable = view.watermarks.get(client.cluster), _readable(view, client)
-    if marks is None or readable is None or not len(marks.time):
-        return
-    ends = marks.last_stable
-    if client.isolation == "read_uncommitted":
-        ends = marks.high_watermark
     moves = _moves(view, client)
-    if moves is None:
+    if marks is None or readable is None or moves is None:
+        return
+    bound = "high_watermark" if client.isolation == "read_uncommitted" else "last_stable"
+    marks = marks.take(getattr(marks, bound) >= 0)
+    ends: Ints = getattr(marks, bound)
+    if not len(ends):
         return
     began, at = _stands(client, moves, marks.time, ends)
     over = np.append(began[1:], max(_seen_until(client, marks), int(began[-1])))
@@ -338,6 +338,7 @@ def _grown(marks: Watermarks | None) -> Ints:
     """The times of the samples in which the high watermark had risen."""
     if marks is None:
         return np.empty(0, np.int64)
+    marks = marks.with_high_watermark()
     return marks.time[1:][np.diff(marks.high_watermark) > 0]
 
 

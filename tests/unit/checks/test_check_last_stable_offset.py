@@ -675,9 +675,9 @@ def test_missing_or_older_coordinator_log_may_know_the_open_transaction(
 def test_timestamps_that_a_program_chose_make_no_transaction_older_or_younger(
     written: int, seconds: int, found: list[tuple[str, str, int]]
 ) -> None:
-    """Sampled at 900 s without, at 901 s with the record."""
+    """Sampled at 900 s without, at 901 s with the record, at 902 s without a high watermark."""
     log = Log("A").data(1, pid=7, epoch=2, transactional=True, written=written * SECOND)
-    marks = samples((0, 0), (0, 1), every=SECOND)
+    marks = samples((0, 0), (0, 1), (-1, -1), every=SECOND)
     marks = replace(marks, time=marks.time + 899 * SECOND, returned=marks.returned + 899 * SECOND)
     one = view([log], watermarks={"A": marks}, ended=(900 + 100 + seconds) * SECOND)
     assert anomalies(NAME, one) == found

@@ -294,6 +294,28 @@ def test_while_the_leader_does_not_answer_nothing_is_known() -> None:
     assert "its leader did not answer all the time" in combined.reason
 
 
+def without(bound: str, *seconds: int, of: Watermarks) -> Watermarks:
+    """The samples; in those of these seconds, the leader did not report one of its bounds."""
+    values = np.where(np.isin(of.time, np.array(seconds) * SECOND), -1, getattr(of, bound))
+    return replace(of, **{bound: values})
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_an_end_that_was_not_reported_is_no_end(isolation: str) -> None:
+    """A group without a commit need not read what was there before; it need read what came."""
+    bound = "last_stable" if isolation == "read_committed" else "high_watermark"
+    client = replace(GROUP, isolation=isolation)
+    for grows, wrong in (([(5, 2)], False), ([(5, 1), (20, 2)], True)):
+        there = without(bound, SINCE, of=marks(*grows)["A"])
+        assert bool(anomalies(NAME, seen(client, sampled={"A": there}))) == wrong
+
+
+def test_an_end_that_is_reported_again_has_not_grown() -> None:
+    history = mirrored()
+    gap = without("high_watermark", 90, of=history.watermarks["B"])
+    assert anomalies(NAME, replace(history, watermarks={**history.watermarks, "B": gap})) == STUCK
+
+
 def test_progress_of_a_run_that_ended_too_soon_is_unknown() -> None:
     soon = replace(GROUP, until=30 * SECOND)
     (combined,) = _combined(seen(soon, groups=group_at((9, 1))))
