@@ -80,19 +80,23 @@ def _steady(
         if len(of):
             same = int(np.argmax(np.append(of != of[0], True)))
             led = marks.leader[known & (marks.leader >= 0)]
-            always = same == len(of) and end == FOREVER and _still_leads(seen, cluster, led[-1:])
-            below = FOREVER if always else _last_of(seen, logs, int(of[0]))
+            always = same == len(of) and end == FOREVER
+            ran_below = _of_last_leader(seen, cluster, led[-1:]) if always else -1
+            below = max(ran_below, _last_of(seen, logs, int(of[0])))
             yield int(returned[0]), int(time[same - 1]), below
 
 
-def _still_leads(seen: PartitionView, cluster: str, last: Ints) -> bool:
-    """Whether the log of a cluster is that of the `last` sampled leader, which ran until the end.
-    A leader that does not notice an election answers samples too."""
+def _of_last_leader(seen: PartitionView, cluster: str, last: Ints) -> int:
+    """The offset below which the log of a cluster is all that the `last` sampled leader had, which
+    ran until the end; -1: it is another's, or the leader did not. A leader that does not notice an
+    election answers samples too. A cluster that runs already gives what is below its high
+    watermark."""
     log = seen.canonical().get(cluster)
-    if log is None or not log.leader or (last != log.broker).any():
-        return False
-    truncated = len(history(seen.partition_facts).generations.get(cluster, ())) > 1
-    return cluster not in seen.deaths and not truncated
+    if log is None or not log.leader or (last != log.broker).any() or cluster in seen.deaths:
+        return -1
+    if len(history(seen.partition_facts).generations.get(cluster, ())) > 1:
+        return -1
+    return log.high_watermark if seen.topology.cluster(cluster).bootstrap else FOREVER
 
 
 def _last_of(seen: PartitionView, logs: Sequence[Replica], epoch: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from linkflap.spark_verify.facts.sends_and_reads import Send
+from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.payload_ids import named_on_the_wire
 from tests.recorder_rig import TOPIC, Wire, batch, wire
 from tests.unit.checks.histories import SECOND, Log, but, promoted, samples, view
@@ -39,11 +40,18 @@ def found(
     sends: Sequence[Send], *logs: Log, epochs: Sequence[int] = STEADY, on: str = "A", **rest: Any
 ) -> list[tuple[str, str, int]]:
     """The anomalies, by kind, cluster and offset."""
+    named = named_on_the_wire(history_of(sends, *logs, epochs=epochs, on=on, **rest))
+    return [each for check in JUDGING for each in anomalies(check, named)]
+
+
+def history_of(
+    sends: Sequence[Send], *logs: Log, epochs: Sequence[int] = STEADY, on: str = "A", **rest: Any
+) -> PartitionView:
+    """What the recorder, the samples and the captures have of a program."""
     marks = {on: samples(*[(0, 0)] * len(epochs), epochs=epochs)} if epochs else None
     given = {"watermarks": marks, "mirror_kind": "shadow", "mirror": {}, **rest}
     seen = view(logs, sends=sends, **given)
-    named = named_on_the_wire(but(seen, programs=frozenset({TOPIC}), wired=frozenset({TOPIC})))
-    return [each for check in JUDGING for each in anomalies(check, named)]
+    return but(seen, programs=frozenset({TOPIC}), wired=frozenset({TOPIC}))
 
 
 def a(
@@ -132,3 +140,18 @@ def test_batches_without_an_id_that_two_leaders_acknowledged_at_one_offset(wire:
     assert found([first, second], log, epochs=ELECTED) == []
     assert found([second, first], log, epochs=ELECTED) == []
     assert {each[0] for each in found([first, second], log)} == {"lost-write", "ghost-ack"}
+
+
+@pytest.mark.parametrize("high", [1, 2])
+def test_a_cluster_that_runs_already_gives_what_is_below_its_high_watermark(
+    wire: Wire, high: int
+) -> None:
+    """While a follower that is in sync does not fetch, the last record is above it."""
+    log = a((0, 0))
+    log.high_watermark = high
+    seen = history_of(wrote(wire, 0, 1), log)
+    topology = seen.topology
+    running = [replace(cluster, bootstrap="a:9092") for cluster in topology.clusters]
+    seen = but(seen, topology=replace(topology, clusters=tuple(running)))
+    lost = [("lost-write", "A", 1)] if high == 2 else []
+    assert anomalies("lost-write", named_on_the_wire(seen)) == lost
