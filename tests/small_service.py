@@ -1,6 +1,6 @@
 """A service that a cluster could need, run as `python small_service.py PORT NOTES`: it answers
 HTTP, has a child process, and notes how many brokers run beside it at each of its starts and at its
-end."""
+end. It does not start while the process number of its last start is in use."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ class Answer(BaseHTTPRequestHandler):
 
 def main(port: int, notes: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
-    before = json.loads(notes.read_text())["began_beside"] if notes.exists() else []
-    said = {"pid": os.getpid(), "child": child.pid, "began_beside": [*before, brokers()]}
+    noted = notes.read_text() if notes.exists() else '{"pid": -1, "began_beside": []}'
+    before = json.loads(noted)
+    assert not psutil.pid_exists(before["pid"])  # as a lock file of PostgreSQL asks
+    began = [*before["began_beside"], brokers()]
+    said = {"pid": os.getpid(), "child": child.pid, "began_beside": began}
     notes.write_text(json.dumps(said))
 
     def end(*_: object) -> NoReturn:

@@ -22,7 +22,7 @@ from typing import Protocol
 import psutil
 
 from linkflap.harness.machine import cleanup, ledger, process_identity
-from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.errors import DeadlineExceeded, SetupError
 from linkflap.harness.model.wait import until
 from linkflap.harness.version import INSTALLED
 
@@ -176,6 +176,19 @@ class Child:
             ):
                 os.killpg(self.pid, signal.SIGKILL)
         return self.poll()
+
+    def kill_supervised(self) -> None:
+        """SIGKILL of a supervised program, of which no zombie is left: its supervisor takes its
+        exit status. If both died at once, only process 1 could, and in a container it may not."""
+        with contextlib.suppress(psutil.NoSuchProcess, DeadlineExceeded):
+            for program in self._seen.children():
+                program.kill()
+            until(
+                lambda: self.end_group() is not None,
+                within=1,
+                what=f"the supervisor of {self.name} to end",
+                every=0.01,
+            )
 
     def group(self) -> frozenset[int]:
         """The processes of its process group that live, itself included while it does."""

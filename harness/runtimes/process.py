@@ -190,6 +190,7 @@ class ChildService(ServiceOfCluster):
 
     def kill(self) -> None:
         if isinstance(self._child, children.Child):
+            self._child.kill_supervised()
             self._foreign.kill(self._child)
 
     def _end(self, child: Running) -> None:
