@@ -20,6 +20,7 @@ import os
 import statistics
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 from measuring import BASELINE, HERE, checkout, spent
@@ -51,7 +52,11 @@ def verdicts_of(folder: Path) -> dict[int, str]:
     made = SuiteFolder.open(folder)
     sizes = rounds.sizes(made)
     again = sum(size.round > 1 for size in sizes.values())
-    print(f"{folder.name}: {again} of {len(made.results)} runs on clusters of a run before")
+    verdicts = Counter(result.verdict for result in made.results)
+    print(f"{folder.name}: {dict(verdicts)}; {again} runs on clusters of a run before")
+    if unjudged := len(made.results) - verdicts["valid"] - verdicts["invalid"]:
+        summary = (folder / "summary.md").read_text()
+        sys.exit(f"{unjudged} runs are neither valid nor invalid:\n{summary[:2000]}")
     for run, size in sizes.items():
         if reason := size.ended or size.instead:
             print(f"  run {run}, round {size.round} of its clusters: {reason}")
@@ -84,7 +89,7 @@ def main() -> None:
         for number in range(given.rounds):
             verdicts: dict[str, dict[int, str]] = {}
             for name in list(variants) if number % 2 else reversed(variants):
-                folder = temporary / f"{name}, round {number + 1}"
+                folder = temporary / f"{name}-{number + 1}".replace(" ", "-")
                 sources, options = variants[name]
                 took.setdefault(name, []).append(played(sources, folder, given, *options))
                 if sources == HERE:

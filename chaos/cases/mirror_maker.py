@@ -28,6 +28,7 @@ from linkflap.chaos.cases.clients import JOIN, LEAVE, heartbeat
 from linkflap.harness.log.coordinators import PrimitiveReader
 from linkflap.harness.log.reference import ReferenceBatch
 from linkflap.harness.log.reference import records as records_of
+from linkflap.harness.machine.java import properties_file
 from linkflap.harness.mirrors import mm2_config
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.history import Isolation
@@ -61,7 +62,7 @@ def worker(
         bench.name("mm2"),
         main=mm2_config.MAIN,
         kafka=bench.cluster("B").kafka,
-        files={_FILE: mm2_config.render(made | dict(settings or {}))},
+        files={_FILE: properties_file(made | dict(settings or {}))},
         arguments=[_FILE] if both else [_FILE, "--clusters", "B"],
     )
     started.start()

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,20 @@ from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 
 OLDEST: Final = 17
 TOO_NEW_FOR_KAFKA_3: Final = 24
+
+
+def properties_file(values: Mapping[str, str]) -> str:
+    """The text of a file from which Java's Properties.load reads these values. A backslash begins
+    an escape there, and bytes are Latin-1."""
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in values.items())
+
+
+def _escaped(value: str) -> str:
+    units = value.replace("\\", "\\\\").replace("\n", "\\n").encode("utf-16-be")
+    return "".join(
+        chr(unit) if unit < 128 else f"\\u{unit:04x}"
+        for unit in (int.from_bytes(units[i : i + 2]) for i in range(0, len(units), 2))
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
+from linkflap.harness.machine.java import properties_file
 from linkflap.harness.mirrors import mm2_config
 from linkflap.harness.mirrors.base import MirrorBase, tail
 from linkflap.harness.mirrors.topics import (
@@ -289,7 +290,7 @@ class MirrorMaker(MirrorBase):
             name,
             main=mm2_config.MAIN,
             kafka=self._destination.kafka,
-            files={_FILE: mm2_config.render(values)},
+            files={_FILE: properties_file(values)},
             arguments=[_FILE, "--clusters", self.link.destination],
         )
 

@@ -433,8 +433,3 @@ def connector(name: str, values: Mapping[str, str], link: LinkSpec) -> dict[str,
         # Connect refuses it where its workers do not write in transactions.
         found["exactly.once.support"] = "required"
     return found
-
-
-def render(values: Mapping[str, str]) -> str:
-    """A Java properties file."""
-    return "".join(f"{name}={value}\n" for name, value in values.items())

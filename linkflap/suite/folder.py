@@ -43,6 +43,7 @@ from linkflap.harness.model.guarantee import Seconds
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import with_current_kinds, write_document, write_whole
+from linkflap.harness.runtimes.kraft.configuration import refuse_comma
 from linkflap.harness.version import VERSION
 from linkflap.suite.observed import STATES
 
@@ -117,12 +118,13 @@ class SuiteFolder:
 
     @classmethod
     def create(cls, root: Path, plan: Plan) -> SuiteFolder:
-        """A new suite directory. Raises InputError if `root` exists."""
+        """A new suite directory. Raises InputError if `root` exists, or has a comma."""
         if os.path.lexists(root):
             raise InputError(
                 f"{root} exists already; name a new folder, or resume its suite: linkflap suite "
                 f"--resume {root}"
             )
+        refuse_comma(root)
         root.mkdir(parents=True)
         for name in ("scenarios", "runs", "passed", "failures"):
             (root / name).mkdir()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from linkflap.harness.machine.java import properties_file
 from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.runtimes import RUNTIMES, runtime
@@ -107,3 +108,16 @@ def test_an_unknown_runtime_names_the_known_ones() -> None:
         InputError, match=f"there is no runtime 'cloud'; known: {', '.join(RUNTIMES)}"
     ):
         runtime("cloud")
+
+
+def test_values_of_properties_files_are_escaped_as_java_reads_them() -> None:
+    # java.util.Properties: a backslash begins an escape, and bytes are Latin-1
+    values = {"a": "C:\\x", "b": "jürgen 🚀", "c": "x=#!: y", "d": "two\nlines"}
+    assert properties_file(values) == (
+        "a=C:\\\\x\nb=j\\u00fcrgen \\ud83d\\ude80\nc=x=#!: y\nd=two\\nlines\n"
+    )
+
+
+def test_a_folder_with_a_comma_is_refused() -> None:
+    with pytest.raises(InputError, match="/runs/a,b/data has a comma"):
+        server_properties(1, nodes(1), Path("/runs/a,b/data"), {})

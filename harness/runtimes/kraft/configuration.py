@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from linkflap.harness.machine.java import properties_file
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import Topology
 
@@ -111,6 +112,15 @@ def paths_into(topology: Topology, cluster: str) -> dict[str, str]:
     return {**links, f"*->{cluster}": ACCESS}
 
 
+def refuse_comma(folder: Path) -> None:
+    """Raises InputError for a folder in which no broker can have its logs: log.dirs is a list."""
+    if "," in str(folder.absolute()):
+        raise InputError(
+            f"{folder.absolute()} has a comma, where Kafka begins the name of another folder; give "
+            "--out a path without commas"
+        )
+
+
 def server_properties(
     node: int,
     nodes: Mapping[int, BrokerPorts],
@@ -118,7 +128,9 @@ def server_properties(
     own: Mapping[str, str],
     secrets: ClusterSecrets | None = None,
 ) -> str:
-    """The file of broker `node` among `nodes`. `own` is appended and takes precedence."""
+    """The file of broker `node` among `nodes`. `own` is appended and takes precedence. Raises
+    InputError for a folder that a broker cannot have."""
+    refuse_comma(data)
     ports = nodes[node]
     listens = {name: f"{name}://{ports.at(name)}" for name in ports.listens}
     advertises = {
@@ -145,10 +157,7 @@ def server_properties(
             else {}
         ),
     }
-    lines = [f"{key}={value}" for key, value in settings.items()]
-    return (
-        "\n".join(lines) + "\n" + _TUNED + "".join(f"{key}={value}\n" for key, value in own.items())
-    )
+    return properties_file(settings) + _TUNED + properties_file(own)
 
 
 def tuned(nodes: int) -> Mapping[str, str]:

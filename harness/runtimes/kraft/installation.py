@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.machine import cache, children
-from linkflap.harness.machine.java import Java
+from linkflap.harness.machine.java import Java, properties_file
 from linkflap.harness.machine.java import with_archive as use
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.runtimes.distribution import cluster_mirroring
@@ -154,8 +154,8 @@ def _run_storage_tool(kafka: Kafka, java: Java, target: Path) -> None:
     # A log directory formatted without these features is refused by brokers that have them, and
     # vice versa.
     unstable = cluster_mirroring.UNSTABLE if cluster_mirroring.generation(kafka) else {}
-    flags = "".join(f"{name}={value}\n" for name, value in unstable.items())
-    properties.write_text(f"{_FORMAT}log.dirs={target}\n{flags}")
+    settings = {"log.dirs": str(target), **unstable}
+    properties.write_text(_FORMAT + properties_file(settings))
     command = [
         str(java.path),
         "-XX:TieredStopAtLevel=1",

@@ -38,6 +38,7 @@ from cryptography.x509 import load_pem_x509_certificates
 from linkflap.harness.log import layout
 from linkflap.harness.log.layout import unsigned_varint
 from linkflap.harness.machine.client_properties import ClientProperties
+from linkflap.harness.machine.java import properties_file
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Certificate
 from linkflap.harness.model.security import (
@@ -110,12 +111,9 @@ def written(entry: Security, file: Path) -> Security:
     """The credentials with the files of clients' settings: `file`, and beside it the file with
     librdkafka's names."""
     entry = replace(entry, file=str(file))
-    # Java reads a backslash in a file of properties as the beginning of an escape
-    java = {name: value.replace("\\", "\\\\") for name, value in entry.java().items()}
-    for path, values in ((entry.file, java), (entry.librdkafka_file, entry.librdkafka())):
-        write_secret(
-            Path(path), "".join(f"{name}={value}\n" for name, value in values.items()).encode()
-        )
+    write_secret(Path(entry.file), properties_file(entry.java()).encode())
+    lines = [f"{name}={value}\n" for name, value in entry.librdkafka().items()]
+    write_secret(Path(entry.librdkafka_file), "".join(lines).encode())
     return entry
 
 
