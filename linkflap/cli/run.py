@@ -343,7 +343,7 @@ def _save(chosen: Scenario, runtime: str, path: Path | None, *, dry_run: bool) -
         )
     check(chosen, runtime)
     save(chosen, path)
-    click.echo(f"written to {path}; run it with: linkflap run {path}", err=True)
+    click.echo(f"written to {path}; run it with: linkflap run {shlex.quote(str(path))}", err=True)
 
 
 def _command_to_repeat(
@@ -366,7 +366,9 @@ def _leave_unjudged(chosen: Scenario, folder: Path, *, as_json: bool) -> int:
     """Prints the path of a recorded run. Raises EnvironmentFailure if it did not finish."""
     from linkflap.harness.rundir import RunReader
 
-    click.echo(f"recorded in {folder}; judge it with: linkflap verify {folder}", err=True)
+    click.echo(
+        f"recorded in {folder}; judge it with: linkflap verify {shlex.quote(str(folder))}", err=True
+    )
     if as_json:
         click.echo(
             json.dumps(

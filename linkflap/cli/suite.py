@@ -237,7 +237,7 @@ def like(
         if found:
             raise InputError(
                 f"{path} has {what}, and with --like the faults are drawn; use another file, or "
-                f"play this one as it is: linkflap suite {path}"
+                f"play this one as it is: linkflap suite {shlex.quote(str(path))}"
             )
     return of_scenario(anywhere(scenario), bounds)
 

@@ -92,7 +92,7 @@ def work(folder: SuiteFolder, junit: Path | None, before: SuiteFolder | None = N
     """Runs a suite to its end, prints the results, also against those of an earlier suite, and
     returns the exit code. An interrupted suite prints what it has, and passes KeyboardInterrupt
     on."""
-    resumes = f"resume it: linkflap suite --resume {folder.root}"
+    resumes = f"resume it: linkflap suite --resume {shlex.quote(str(folder.root))}"
     with folder.held(), full_disk_named(folder):
         _say_disk(folder)
         try:

@@ -21,6 +21,7 @@ Kafka's own topics are removed too, and the next producer ids of all clusters ar
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -419,7 +420,7 @@ def serve(handle: int, folder: Path, runtime: str, *, aging: bool) -> None:
                     kept.record(
                         scenario,
                         Path(what.folder),
-                        command=f"linkflap run {what.scenario}",
+                        command=f"linkflap run {shlex.quote(str(what.scenario))}",
                         progress=progress,
                     )
                 disk, memory = kept.size()

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -122,7 +123,7 @@ class SuiteFolder:
         if os.path.lexists(root):
             raise InputError(
                 f"{root} exists already; name a new folder, or resume its suite: linkflap suite "
-                f"--resume {root}"
+                f"--resume {shlex.quote(str(root))}"
             )
         refuse_comma(root)
         root.mkdir(parents=True)

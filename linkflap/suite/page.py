@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -131,7 +132,8 @@ def _failures(folder: SuiteFolder) -> Iterator[Failure]:
             kind=found.title,
             runs=[f"{run.number:04d}" for run in found.runs],
             cause=first.cause or first.reason,
-            command=f"linkflap run {smallest} --runtime {folder.plan.bounds.runtime}",
+            command=f"linkflap run {shlex.quote(str(smallest))} --runtime "
+            f"{folder.plan.bounds.runtime}",
             facts={name: value for name, value in _facts(found) if value},
             files={
                 name: os.path.relpath(path, folder.root)

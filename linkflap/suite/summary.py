@@ -240,7 +240,7 @@ def _failures(folder: SuiteFolder) -> Iterable[str]:
         yield (
             f"| {in_markdown(one.title)} | {len(one.runs)} | {len(one.unexplained) or ''} | "
             f"{one.runs[0].number} | `linkflap run "
-            f"{in_markdown(str(one.scenario(folder)), code=True)} "
+            f"{in_markdown(shlex.quote(str(one.scenario(folder))), code=True)} "
             f"--runtime {in_markdown(folder.plan.bounds.runtime, code=True)}` |"
         )
     yield ""

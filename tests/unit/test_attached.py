@@ -193,7 +193,11 @@ def test_a_password_reaches_javas_clients_as_it_is(
     assert (entry.password, "word" in repr(entry)) == (password, False)
     # as java.util.Properties reads a value, and then JAAS a quoted one
     lines = dict(line.split("=", 1) for line in Path(entry.file).read_text().splitlines())
-    jaas = re.sub(r"\\(.)", r"\1", lines["sasl.jaas.config"])
+    jaas = re.sub(
+        r"\\(?:u(\w{4})|(.))",
+        lambda found: chr(int(found[1], 16)) if found[1] else found[2],
+        lines["sasl.jaas.config"],
+    )
     quoted = re.search(r' password="((?:[^"\\]|\\.)*)";$', jaas)
     assert quoted is not None
     assert re.sub(r"\\(.)", r"\1", quoted.group(1)) == password
