@@ -119,7 +119,7 @@ def out_of_order(
             back &= ~(meanwhile & stepped)
         for i in np.flatnonzero(back).tolist():
             yield found_at(kind, cluster, marks, int(sampled[i + 1]), before={name: int(values[i])})
-    yield from _log_starts(cluster, marks, sampled, same)
+    yield from _log_starts(view, cluster, marks, sampled)
     # The high watermark may have risen before the LSO was requested: the next sample is its bound.
     bound = np.maximum(high[:-1], np.where(same, high[1:], NOWHERE))
     above = (lso[:-1] > bound) & ~in_a_step(view, cluster, marks, sampled)[:-1]
@@ -129,20 +129,24 @@ def out_of_order(
     ]
 
 
-def _log_starts(cluster: str, marks: Watermarks, sampled: Ints, same: Bools) -> Iterator[Finding]:
+def _log_starts(
+    view: PartitionView, cluster: str, marks: Watermarks, sampled: Ints
+) -> Iterator[Finding]:
     """Log starts that went back, or were above the LSO, which is requested afterwards and rises
     with the log start."""
     start, lso = marks.log_start[sampled], marks.last_stable[sampled]
-    known = same & (start[1:] >= 0)
-    for kind, wrong in (
-        ("log-start-regression", start[1:] < start[:-1]),
-        ("log-start-above-lso", start[1:] > lso[1:]),
-    ):
-        for i in np.flatnonzero(known & wrong).tolist():
-            evidence = {"log_start": int(start[i + 1]), "before": {"log_start": int(start[i])}}
+    same = _same_tenure(view, cluster, marks, sampled)
+    above = sampled[1:][same & (start[1:] >= 0) & (start[1:] > lso[1:])]
+    reported = sampled[start >= 0]
+    start = marks.log_start[reported]
+    back = reported[1:][_same_tenure(view, cluster, marks, reported) & (start[1:] < start[:-1])]
+    for kind, rows in (("log-start-regression", back), ("log-start-above-lso", above)):
+        for row in rows.tolist():
+            before = int(marks.log_start[reported[reported < row][-1:]].max(initial=-1))
+            evidence = {"log_start": int(marks.log_start[row]), "before": {"log_start": before}}
             yield replace(
-                found_at(kind, cluster, marks, int(sampled[i + 1]), **evidence),
-                offset=int(start[i + 1]),
+                found_at(kind, cluster, marks, row, **evidence),
+                offset=int(marks.log_start[row]),
             )
 
 

@@ -4,6 +4,7 @@ time."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog, of_send, pair, transactions
@@ -58,6 +59,10 @@ def _tenure(plain: Plain, generation: PlainGeneration, before: Any, after: Any) 
 def _order(
     plain: Plain, generation: PlainGeneration, marks: Sequence[Any]
 ) -> Iterator[tuple[str, int]]:
+    reported = [mark for mark in marks if mark.log_start >= 0]
+    for before, after in pairwise(reported):
+        if after.log_start < before.log_start and _tenure(plain, generation, before, after):
+            yield "log-start-regression", after.log_start
     for earlier, before, after in zip([None, *marks], marks, marks[1:], strict=False):
         same = _tenure(plain, generation, before, after)
         lowest = _stepping(plain, generation, before, after)
@@ -66,8 +71,6 @@ def _order(
             yield "lso-regression", after.last_stable
         if same and after.high_watermark < min(before.high_watermark, lowest):
             yield "high-watermark-regression", after.last_stable
-        if same and 0 <= after.log_start < before.log_start:
-            yield "log-start-regression", after.log_start
         if same and after.log_start > max(after.last_stable, -1):
             yield "log-start-above-lso", after.log_start
         # Another leader may have had any high watermark.

@@ -371,6 +371,11 @@ REJECTS = {
 }
 
 
+def test_a_log_start_is_compared_with_the_last_one_that_was_reported() -> None:
+    assert anomalies(NAME, begins(2, -1, 1)) == [("log-start-regression", "A", 1)]
+    assert anomalies(NAME, begins(2, -1, 1, epochs=[0, 0, 1])) == []
+
+
 @pytest.mark.parametrize(("high", "found"), [(1, []), (2, [("high-watermark-above-log", "A", 1)])])
 def test_no_high_watermark_is_above_what_was_sent_later(
     high: int, found: list[tuple[str, str, int]]
