@@ -191,7 +191,7 @@ def _before_truncation(view: PartitionView, generation: LogGeneration, group: st
     mine = [
         r
         for r in view.shares
-        if (r.cluster, r.group) == (generation.cluster, group) and r.time < generation.settled
+        if (r.cluster, r.group) == (generation.cluster, group) and r.time < generation.began
     ]
     got = columns_of([r for r in mine if r.kind != "settled"]).offset
     return max(int(got.max(initial=-1)) + 1, *(r.position for r in mine if r.kind == "settled"), 0)

@@ -324,9 +324,19 @@ def _starts(
 ) -> Iterator[tuple[str, int]]:
     log = story.log(generation)
     reports = sorted((r for r in rows if r.kind == "settled"), key=lambda r: r.returned)
+    # A truncation of the log does not take back the start offset from before it.
+    kept = {
+        at
+        for old in plain.shares
+        if old.cluster == generation.cluster and old.time < generation.began
+        for row in rows[:1]
+        if row.group == old.group
+        for at in ([old.position] if old.kind == "settled" else [at + 1 for at in old.offsets])
+    }
     for row in reports:
         beyond = log is not None and not log.torn and row.position > log.end
-        if beyond or _above_what_was_sampled(plain, story, generation, row):
+        beyond = beyond or _above_what_was_sampled(plain, story, generation, row)
+        if beyond and row.position > max(kept, default=0):
             yield "wrong-start-offset", row.position
             continue
         higher = [r for r in reports if r.returned < row.time and r.position > row.position]
