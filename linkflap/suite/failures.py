@@ -30,6 +30,7 @@ UNKNOWN: Final = "unknown:"
 LONGEST: Final = 80
 """The most characters of a folder's name."""
 _NAME: Final = re.compile(r"[^a-z0-9]+")
+_FAILED: Final = "the run was failed: "
 _NUMBER: Final = re.compile(r"\d[\d,.]*")
 
 
@@ -47,13 +48,16 @@ def _violated(checks: Sequence[Mapping[str, Any]]) -> Sequence[str]:
 
 def kinds_of(document: Mapping[str, Any]) -> tuple[str, ...]:
     """The kinds of failure of one verdict as `check:kind`, causes before consequences. A run
-    without anomalies has the reasons for its unknown checks instead.
+    without anomalies has the reasons for its unknown checks instead; one that failed has what
+    failed, which is why they are unknown.
 
     A run with anomalies has no such reasons, because they may be consequences of the anomalies.
     """
     if found := _violated(document["checks"]):
         causes = [f"{cause['check']}:{cause['kind']}" for cause in document["causes"]]
         return tuple(dict.fromkeys(name for name in (*causes, *found) if name in found))
+    if (reason := str(document["reason"])).startswith(_FAILED):
+        return (f"{UNKNOWN}run:{_shape(reason.removeprefix(_FAILED))}",)
     unknown = [
         f"{UNKNOWN}{c['name']}:{_shape(c['reason'])}"
         for c in document["checks"]

@@ -93,6 +93,8 @@ def test_unknowns_are_alike_but_for_their_numbers() -> None:
     other = document(("unseen", "unknown", {}, "3 of 1,020 readers"), verdict="unknown")
     assert kinds_of(one) == kinds_of(other) == ("unknown:unseen:N of N readers",)
     assert kinds_of(document(verdict="unknown")) == ("unknown:run:N of N things",)
+    failed = {**one, "reason": "the run was failed: service store of A ended; see /x; and more"}
+    assert kinds_of(failed) == ("unknown:run:service store of A ended",)
     assert kinds_of(document(verdict="valid")) == ()
 
 
