@@ -499,6 +499,36 @@ def test_bytes_that_change_between_two_fetches_are_reported(tmp_path: Path) -> N
         shutil.rmtree(tmp_path / "copies")
 
 
+def test_a_follower_whose_log_begins_later_by_now_is_read_from_there(tmp_path: Path) -> None:
+    log = sound(tmp_path / "log").read_bytes()
+    *_, last = walk(memoryview(log))
+
+    class Follower(Answering):
+        """Says of None that it has nothing there."""
+
+        def fetch_from(self, broker: int, *where: Any, **rest: Any) -> SimpleNamespace:
+            got = self.fetch(*where, **rest)
+            return SimpleNamespace(**(vars(got) | {"error": self.said[got.error]}))
+
+        def refresh_leaders(self) -> None:
+            """They are as they were."""
+
+        said: Final = {
+            Error.none: Error.none,
+            Error.offset_out_of_range: Error.offset_not_available,
+        }
+
+    for logs, start in (((None, log[last.start :]), last.base), ((None, log), 0)):
+        cluster = Follower(*logs)
+        cluster._starts = [start] * 4
+        copied = record.Copied(
+            cluster="A", tp=PARTITION, broker=2, folder=tmp_path / str(start), start=0,
+            end=last.last + 1, pinned=True,
+        )  # fmt: skip
+        record.copy(cast(Any, cluster), copied, Pace(1e9), lambda *_: None)
+        assert (copied.reason, copied.start, copied.position) == ("", start, last.last + 1)
+
+
 def test_only_the_newest_segment_is_fetched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,13 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 from linkflap.harness.capture.folders import folders, kept_offsets, longest, scenario_of
-from linkflap.harness.capture.live.cluster import PATIENCE, Bound, GivenUp, LiveCluster
+from linkflap.harness.capture.live.cluster import (
+    PATIENCE,
+    Bound,
+    FetchedBatches,
+    GivenUp,
+    LiveCluster,
+)
 from linkflap.harness.capture.logs_request import (
     LogsRequest,
     check_ids,
@@ -177,7 +183,7 @@ def _read_batches(
         except Unanswered as error:
             _still(cluster, since, str(error))
             continue
-        if got.diverges or got.error == Error.offset_out_of_range:
+        if got.diverges or got.error == Error.offset_out_of_range or _deleted(cluster, copied, got):
             copied.start = cluster.bounds([copied.tp], "start")[copied.tp]
             copied.end = max(
                 copied.start, min(copied.end, cluster.bounds([copied.tp], "high")[copied.tp])
@@ -198,6 +204,14 @@ def _read_batches(
         spent(len(got.data), copied.position - before)
         pace.spend(len(got.data))
     return True
+
+
+def _deleted(cluster: LiveCluster, copied: Copied, got: FetchedBatches) -> bool:
+    """Whether the leader's log begins behind the position at which one broker has nothing to give:
+    retention took it meanwhile. Otherwise that broker is behind."""
+    if got.error != Error.offset_not_available:
+        return False
+    return cluster.bounds([copied.tp], "start")[copied.tp] > copied.position
 
 
 def _keep(copied: Copied, data: memoryview, segments: Segments, epoch: int) -> int:
