@@ -163,6 +163,8 @@ ONE: Final = one()
 DISKLESS: Final = one({"diskless.storage.system.enable": "true"})
 """One broker that may have topics without a log on disk (KIP-1150), with the default control plane
 and store of its build."""
+THREE_DISKLESS: Final = nodes(3, {"diskless.storage.system.enable": "true"})
+"""Three such brokers; their control plane and store are services of the user."""
 ON_DISKLESS: Final = {"diskless.enable": "true"}
 """Settings of a topic without a log on disk."""
 THREE: Final = nodes(3)
@@ -279,19 +281,21 @@ class Bench:
         *,
         cluster: str = "A",
         partitions: int = 1,
+        copies: int = 3,
         replicas: Sequence[int] | None = None,
         assigned: Sequence[Sequence[int]] | None = None,
         config: Mapping[str, str] | None = None,
     ) -> str:
-        """Makes a topic that no other run has, and waits for its leaders; `replicas`: the brokers
-        of every partition, `assigned`: those of each, `config`: beside the settings of the case."""
+        """Makes a topic that no other run has, and waits for its leaders; `copies`: the replicas of
+        a partition, where there are so many brokers; `replicas`: the brokers of every partition,
+        `assigned`: those of each, `config`: beside the settings of the case."""
         name = f"{cluster}.{self.name(base)}"
         config = {**self.topic_settings, **(config or {})}
         brokers = self.cluster(cluster).brokers
         if assigned is None and replicas is not None:
             assigned = [replicas] * partitions
         if assigned is None:
-            new = NewTopic(name, partitions, min(3, len(brokers)), config=config)
+            new = NewTopic(name, partitions, min(copies, len(brokers)), config=config)
         else:
             assignment = [list(each) for each in assigned]
             new = NewTopic(name, partitions, replica_assignment=assignment, config=config)

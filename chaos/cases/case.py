@@ -22,7 +22,7 @@ import msgspec
 
 from linkflap.chaos.cases.bench import Client, TransactionProtocol, Variant
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.runtimes.distribution.kafka import Kafka
 from linkflap.harness.runtimes.distribution.kafka_settings import BROKER, TOPIC, knows
 
@@ -116,10 +116,11 @@ class CaseText:
     what is observed in each case; `control_shows`: the control has to show the anomaly. `runs` is
     the number of runs that an answer takes: a race that one run in ten shows needs 30 for a NOT
     REPRODUCED. `oldest` is the first release on which the steps can be played, `build`: only on a
-    build of the KIP-1279 branch. `transactions`: only where topics with the case's settings take
-    transactions. `apart`: control and claim get separate clusters, because a mirror
-    that has failed over leaves them changed. `tried`: if it did not show although it should, the
-    attempts and the observations.
+    build of the KIP-1279 branch. `services`: only on clusters with the services of a scenario file,
+    because brokers have a control plane and a store in common. `transactions`: only where topics
+    with the case's settings take transactions. `apart`: control and claim get separate clusters,
+    because a mirror that has failed over leaves them changed. `tried`: if it did not show although
+    it should, the attempts and the observations.
     """
 
     title: str
@@ -137,6 +138,7 @@ class CaseText:
     protocols: tuple[TransactionProtocol, ...] = ("",)
     oldest: str = "3.7.0"
     build: bool = False
+    services: bool = False
     transactions: bool = False
     apart: bool = False
     tried: str = ""
@@ -177,11 +179,21 @@ class Case(CaseText):
         here = number(found.group())
         return next((one for one in self.expected if one.covers(variant, here)), None)
 
-    def on(self, kafka: str) -> Topology:
-        """The topology with every cluster of this Kafka."""
+    def on(self, kafka: str, like: ClusterSpec | None = None) -> Topology:
+        """The topology with every cluster of this Kafka, and with the settings and services of
+        another one beside its own."""
+        like = like or ClusterSpec(name="A")
         return replace(
             self.topology,
-            clusters=tuple(replace(cluster, kafka=kafka) for cluster in self.topology.clusters),
+            clusters=tuple(
+                replace(
+                    cluster,
+                    kafka=kafka,
+                    config={**like.config, **cluster.config},
+                    services=like.services,
+                )
+                for cluster in self.topology.clusters
+            ),
         )
 
 

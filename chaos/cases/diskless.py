@@ -1,5 +1,6 @@
-"""Topics without a log on disk (KIP-1150, KIP-1163), on one broker of a build that has them. Where
-a case is about what is different, the control plays the same on a classic topic of that broker.
+"""Topics without a log on disk (KIP-1150, KIP-1163), on one broker of a build that has them, or on
+three that share a control plane and a store. Where a case is about what is different, the control
+plays the same on a classic topic of that broker.
 
 What such topics must do as all topics do is in `guarantees`, with their settings.
 """
@@ -16,6 +17,7 @@ from confluent_kafka.admin import OffsetSpec
 from linkflap.chaos.cases.bench import (
     DISKLESS,
     ON_DISKLESS,
+    THREE_DISKLESS,
     WITHIN,
     Bench,
     happens,
@@ -170,6 +172,52 @@ def fetch_after_ack(bench: Bench, acks: str) -> Observation:
     gaps = [first for first, n in zip(offsets, range(ROUNDS), strict=True) if first != (n, n)]
     facts = {"missed": missed, "out_of_place": gaps, "log": bench.logged(topic)}
     return Observation(shown=bool(missed or gaps), facts=facts)
+
+
+@case(
+    "KIP-1163-fetch-elsewhere",
+    THREE_DISKLESS,
+    topics=ON_DISKLESS,
+    claim={"acknowledged": True},
+    control={"acknowledged": False},
+)
+def fetch_elsewhere(bench: Bench, *, acknowledged: bool) -> Observation:
+    """Fetches at the end of the log from one broker, and again once another one has acknowledged
+    the next record, or just before."""
+    topic = bench.topic(copies=1)
+    writer, reader = (bench.ask(bench.broker(number)) for number in (1, 2))
+    missed, answers = [], []
+    for n in range(ROUNDS):
+        reader.fetch((topic, 0), n)
+        early = b"" if acknowledged else reader.fetch((topic, 0), n)[1]
+        answers.append(writer.produce((topic, 0), record_batch([b"%d" % n])))
+        if not (reader.fetch((topic, 0), n)[1] if acknowledged else early):
+            missed.append(n)
+    facts = {"answers": answers, "missed": missed, "log": bench.logged(topic, broker=2)}
+    gaps = answers != [("none", n) for n in range(ROUNDS)]
+    return Observation(shown=bool(missed) or gaps, facts=facts)
+
+
+@case(
+    "KIP-1163-repeat-elsewhere",
+    THREE_DISKLESS,
+    topics=ON_DISKLESS,
+    claim={"idempotent": True},
+    control={"idempotent": False},
+)
+def repeat_elsewhere(bench: Bench, *, idempotent: bool) -> Observation:
+    """A producer's batches go to two brokers in turn, and each is repeated at the other one."""
+    topic = bench.topic(copies=1)
+    brokers = [bench.ask(bench.broker(number)) for number in (1, 2)]
+    drawn = brokers[0].init_producer_id() if idempotent else None
+    answers = []
+    for n in range(ROUNDS):
+        batch = record_batch([b"%d" % n], producer=drawn, sequence=n if idempotent else -1)
+        first, other = brokers[n % 2], brokers[1 - n % 2]
+        answers += [first.produce((topic, 0), batch), other.produce((topic, 0), batch)]
+    log = bench.logged(topic)
+    shown = log != [str(n) for n in range(ROUNDS)]
+    return Observation(shown=shown, facts={"answers": answers, "log": log})
 
 
 @case(

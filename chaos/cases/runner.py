@@ -27,7 +27,7 @@ from linkflap.chaos.cases.case import (
 )
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID, InputError, LinkflapError
-from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes.distribution import kafka as kafkas
 from linkflap.harness.runtimes.distribution.cluster_mirroring import generation, lacking
@@ -42,10 +42,13 @@ class Benches:
     time, made when wanted.
 
     For use in a `with` block; `folder` is where deployments are, and goes with them unless `keep`.
+    Their clusters have the settings and services of `like`, beside those of the case.
     """
 
-    def __init__(self, folder: Path, *, keep: bool = False) -> None:
-        self._folder, self._keep = folder, keep
+    def __init__(
+        self, folder: Path, *, keep: bool = False, like: ClusterSpec | None = None
+    ) -> None:
+        self._folder, self._keep, self._like = folder, keep, like
         self._ends = ExitStack()
         self._bench: Bench | None = None
         self._key: tuple[Topology, str, str] | None = None
@@ -59,6 +62,15 @@ class Benches:
         if not self._keep:
             shutil.rmtree(self._folder, ignore_errors=True)
 
+    def lack(self, case: Case) -> str:
+        """What the case needs of these clusters and they do not have; empty: nothing."""
+        if case.services and not (self._like and self._like.services):
+            return (
+                "brokers with a control plane and a store in common: --like FILE, a scenario file "
+                "with [cluster.A.service]"
+            )
+        return ""
+
     def prepare(self, variant: Variant) -> None:
         """Fetches the Kafka and a Java that runs it. Raises SetupError, because no run is possible
         without them."""
@@ -71,12 +83,12 @@ class Benches:
 
     def bench(self, case: Case, variant: Variant) -> Bench:
         """A clean deployment that fits the case. Raises LinkflapError when it cannot be started."""
-        key = case.on(variant.kafka), variant.kafka, variant.transactions
+        key = case.on(variant.kafka, self._like), variant.kafka, variant.transactions
         if self._bench is None or self._key != key or self._runs >= _RUNS_PER_DEPLOYMENT:
             self.drop()
             self._made += 1
             self._runs = 0
-            self._bench = self._deployed(case, variant, self._folder / str(self._made))
+            self._bench = self._deployed(key[0], variant, self._folder / str(self._made))
             self._key = key
         self._runs += 1
         self._bench.variant = variant
@@ -84,12 +96,10 @@ class Benches:
         self._bench.begin(f"{self._runs}-{case.name}")
         return self._bench
 
-    def _deployed(self, case: Case, variant: Variant, folder: Path) -> Bench:
+    def _deployed(self, topology: Topology, variant: Variant, folder: Path) -> Bench:
         folder.mkdir(parents=True)
         events = self._ends.enter_context(closing(EventLog(folder / "events.jsonl")))
-        up = self._ends.enter_context(
-            deploy(case.on(variant.kafka), folder=folder / "clusters", recorder=events)
-        )
+        up = self._ends.enter_context(deploy(topology, folder=folder / "clusters", recorder=events))
         bench = Bench(up, variant, events, folder)
         _prepare(bench, variant)
         return bench
@@ -199,7 +209,7 @@ def run_case(
     wanted = case.runs if count is None else count
     version = version_of(variant)
     played = _Played()
-    if why := needs(case, variant):
+    if why := needs(case, variant) or benches.lack(case):
         return _result(case, variant, version, played, why=why)
     benches.prepare(variant)
     while len(played.claims) < wanted and played.row < _FAILURES_IN_A_ROW:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from linkflap.chaos.cases.bench import Client, TransactionProtocol, Variant
     from linkflap.chaos.cases.case import Case
     from linkflap.chaos.cases.runner import Benches, CaseResult
+    from linkflap.harness.model.topology import ClusterSpec
 
 
 def of_case(each: Case) -> dict[str, object]:
@@ -79,6 +80,11 @@ protocol_option = click.option(
     "--transactions",
     type=click.Choice(["V1", "V2"]),
     help="Transaction protocol (KIP-890); by default that of a new cluster of the release.",
+)
+like_option = click.option(
+    "--like",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Clusters with the settings and services of the first one in this scenario file.",
 )
 count_option = click.option(
     "--count",
@@ -203,6 +209,7 @@ def _seen(each: Case) -> list[str]:
 @protocol_option
 @count_option
 @store_option
+@like_option
 @click.option(
     "--keep",
     type=click.Path(path_type=Path, file_okay=False),
@@ -216,6 +223,7 @@ def run(
     transactions: str | None,
     count: int | None,
     store: Path,
+    like: Path | None,
     keep: Path | None,
     as_json: bool,
 ) -> int:
@@ -233,7 +241,7 @@ def run(
     for variant in variants:
         check(each, variant)
     check_store(store)
-    with benches_in(keep) as benches:
+    with benches_in(keep, _cluster_of(like)) as benches:
         results = [
             run_and_store(each, variant, store, count=count, benches=benches, report=say)
             for variant in variants
@@ -314,20 +322,30 @@ def _is_played_by(each: Case, client: str | None, transactions: str | None) -> b
     )
 
 
+def _cluster_of(like: Path | None) -> ClusterSpec | None:
+    """The first cluster of a scenario file. Raises InputError."""
+    from linkflap.chaos import scenario_file
+
+    if like is None:
+        return None
+    (cluster, *_) = scenario_file.read(like, seed=0).topology.clusters
+    return cluster
+
+
 @contextmanager
-def benches_in(keep: Path | None) -> Iterator[Benches]:
+def benches_in(keep: Path | None, like: ClusterSpec | None = None) -> Iterator[Benches]:
     """Deployments in the folder `keep`, or in a temporary folder, which is removed even if this
     process is killed."""
     from linkflap.chaos.cases.runner import Benches
     from linkflap.harness.machine import cleanup
 
     if keep is not None:
-        with Benches(keep, keep=True) as benches:
+        with Benches(keep, keep=True, like=like) as benches:
             yield benches
         return
     with (
         cleanup.temporary_folder("linkflap-case-") as temporary,
-        Benches(temporary / "runs") as benches,
+        Benches(temporary / "runs", like=like) as benches,
     ):
         yield benches
 

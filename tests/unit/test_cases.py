@@ -36,6 +36,7 @@ from linkflap.harness.jvm import failure
 from linkflap.harness.log import reference
 from linkflap.harness.machine import ledger
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
+from linkflap.harness.model.topology import ClusterSpec, ServiceSpec
 from linkflap.harness.runtimes.distribution import kafka as kafkas
 from linkflap.harness.runtimes.distribution import pin
 from linkflap.suite.folder import shard
@@ -283,6 +284,21 @@ def test_a_case_that_needs_a_build_is_not_started_with_jars_that_lack_it(
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_case_whose_brokers_share_services_needs_a_file_that_names_them(tmp_path: Path) -> None:
+    case = case_named("KIP-1163-repeat-elsewhere")
+    store = ServiceSpec(command=("store", "{port}"), protocol="http", folder="/")
+    theirs = ClusterSpec(
+        name="B", brokers=1, config={"broker.rack": "{store}"}, services={"store": store}
+    )
+    for like, lacks in ((None, True), (replace(theirs, services={}), True), (theirs, False)):
+        with Benches(tmp_path / "runs", like=like) as benches:
+            assert ("--like FILE" in benches.lack(case)) is lacks
+    (cluster,) = case.on("4.3.1", theirs).clusters
+    assert (cluster.name, cluster.brokers, cluster.kafka) == ("A", 3, "4.3.1")
+    assert cluster.config == {"broker.rack": "{store}", "diskless.storage.system.enable": "true"}
+    assert cluster.services == {"store": store}
+
+
 def test_list_of_maven_is_read_as_coordinates() -> None:
     text = (
         "\nThe following files have been resolved:\n   "
@@ -332,6 +348,9 @@ class NoBenches:
 
     def __init__(self) -> None:
         self.stamp, self.dropped, self.ended = "1-a-case", 0, 0
+
+    def lack(self, case: Case) -> str:
+        return ""
 
     def prepare(self, variant: Variant) -> None:
         pass
