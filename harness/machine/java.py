@@ -30,14 +30,14 @@ TOO_NEW_FOR_KAFKA_3: Final = 24
 
 def properties_file(values: Mapping[str, str]) -> str:
     """The text of a file from which Java's Properties.load reads these values. A backslash begins
-    an escape there, and bytes are Latin-1."""
+    an escape there, a control character may end a line, and bytes are Latin-1."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in values.items())
 
 
 def _escaped(value: str) -> str:
-    units = value.replace("\\", "\\\\").replace("\n", "\\n").encode("utf-16-be")
+    units = value.replace("\\", "\\\\").encode("utf-16-be")
     return "".join(
-        chr(unit) if unit < 128 else f"\\u{unit:04x}"
+        chr(unit) if 32 <= unit < 127 else f"\\u{unit:04x}"
         for unit in (int.from_bytes(units[i : i + 2]) for i in range(0, len(units), 2))
     )
 

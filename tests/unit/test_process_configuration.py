@@ -112,9 +112,9 @@ def test_an_unknown_runtime_names_the_known_ones() -> None:
 
 def test_values_of_properties_files_are_escaped_as_java_reads_them() -> None:
     # java.util.Properties: a backslash begins an escape, and bytes are Latin-1
-    values = {"a": "C:\\x", "b": "jürgen 🚀", "c": "x=#!: y", "d": "two\nlines"}
+    values = {"a": "C:\\x", "b": "jürgen 🚀", "c": "x=#!: y", "d": "two\nlines\r"}
     assert properties_file(values) == (
-        "a=C:\\\\x\nb=j\\u00fcrgen \\ud83d\\ude80\nc=x=#!: y\nd=two\\nlines\n"
+        "a=C:\\\\x\nb=j\\u00fcrgen \\ud83d\\ude80\nc=x=#!: y\nd=two\\u000alines\\u000d\n"
     )
 
 
